@@ -1,0 +1,145 @@
+/**
+ * The public client: put a job in, inside the caller's own transaction. No third-party import, so that a caller's
+ * service pays nothing for it; `unbroker/enqueue` is this file, as ESM and as CommonJS.
+ *
+ * `tx` is anything with `query(text, values)`: pg's Client, PoolClient or Pool, or a wrapping from
+ * adapters/transactions. The job exists if and only if that transaction commits.
+ */
+import { type Enqueued, type EnqueueOptions, LIMITS, type NewJob, type Queryable } from './jobs/job.js';
+import { parseRetryPolicy } from './jobs/retry.js';
+import { createStore, type PreparedJob, type Store } from './jobs/store.js';
+import { isStorable } from './jobs/text.js';
+
+export type { Enqueued, EnqueueOptions, NewJob, Queryable } from './jobs/job.js';
+
+/** The two functions, bound to a schema. Default schema `unbroker`. */
+export interface EnqueueClient {
+  enqueue(tx: Queryable, kind: string, payload?: unknown, options?: EnqueueOptions): Promise<Enqueued>;
+  enqueueMany(tx: Queryable, jobs: readonly NewJob[]): Promise<Enqueued[]>;
+}
+
+/** For a schema other than `unbroker`. Throws UnbrokerError `schema-invalid`. */
+export function createEnqueue(schema?: string): EnqueueClient {
+  const store: Store = createStore(schema);
+  return {
+    async enqueue(tx, kind, payload, options = {}) {
+      return store.enqueue(tx, prepare({ ...options, kind, payload }));
+    },
+    async enqueueMany(tx, jobs) {
+      const prepared = jobs.map(prepare);
+      const answers: Enqueued[] = [];
+      for (let start = 0; start < prepared.length; start += LIMITS.enqueueBatch) {
+        answers.push(...(await store.enqueueMany(tx, prepared.slice(start, start + LIMITS.enqueueBatch))));
+      }
+      return answers;
+    },
+  };
+}
+
+const standard = createEnqueue();
+
+/**
+ * Puts one job in. Payload: anything JSON holds exactly (default null). Throws TypeError, before any statement is
+ * sent, for what it cannot hold: undefined in an array, BigInt, Date, Map, a function, a cycle, NaN, Infinity, NUL, a
+ * lone surrogate, more than 1 MiB or 64 levels, and for options out of range. Inside a transaction a TypeError
+ * therefore leaves the transaction usable.
+ */
+export const enqueue: EnqueueClient['enqueue'] = standard.enqueue;
+
+/** Puts many in, 1,000 a statement; answers in the order given. In a transaction: all or none. */
+export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
+
+/** Checks a job and serialises its payload. Exported for the doors that build jobs from requests. */
+export function prepare(job: NewJob): PreparedJob {
+  checkOptions(job);
+  const payload = job.payload === undefined ? null : job.payload;
+  checkJson(payload, 'payload');
+  const payloadText = JSON.stringify(payload);
+  if (payloadText.length > LIMITS.payloadBytes || Buffer.byteLength(payloadText) > LIMITS.payloadBytes) {
+    throw new TypeError(
+      `payload is larger than ${LIMITS.payloadBytes} bytes; store the data elsewhere and enqueue its key`,
+    );
+  }
+  const { payload: _payload, ...options } = job;
+  return { ...options, payloadText };
+}
+
+function checkOptions(job: NewJob): void {
+  const { kind, priority, runAt, delayMs, maxAttempts, dedupeKey, headers, source, retryPolicy } = job;
+  checkText('kind', kind, 1, LIMITS.kindLength);
+  if (dedupeKey !== undefined) checkText('dedupeKey', dedupeKey, 1, LIMITS.dedupeKeyLength);
+  if (source !== undefined) checkText('source', source, 0, LIMITS.sourceLength);
+  if (priority !== undefined) checkInteger('priority', priority, LIMITS.minPriority, LIMITS.maxPriority);
+  if (maxAttempts !== undefined) checkInteger('maxAttempts', maxAttempts, 1, LIMITS.maxAttempts);
+  if (runAt !== undefined && delayMs !== undefined) throw new TypeError('give runAt or delayMs, not both');
+  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime()))) {
+    throw new TypeError('runAt must be a valid Date');
+  }
+  if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= MAX_DELAY_MS)) {
+    throw new TypeError(`delayMs must be 0 to ${MAX_DELAY_MS}`);
+  }
+  if (headers !== undefined) checkJson(headers, 'headers');
+  if (retryPolicy !== undefined && parseRetryPolicy(retryPolicy) === null) {
+    throw new TypeError(
+      'retryPolicy must be an exponential, fixed or ladder policy with delays of 0 to 30 days',
+    );
+  }
+}
+
+/** Ten years: longer is a unit mistaken. */
+const MAX_DELAY_MS = 10 * 366 * 24 * 3_600_000;
+
+function checkText(name: string, value: unknown, min: number, max: number): void {
+  if (typeof value !== 'string' || value.length < min || value.length > max || !isStorable(value)) {
+    throw new TypeError(
+      `${name} must be a string of ${min} to ${max} characters without NUL or lone surrogates`,
+    );
+  }
+}
+
+function checkInteger(name: string, value: unknown, min: number, max: number): void {
+  if (!Number.isInteger(value) || (value as number) < min || (value as number) > max) {
+    throw new TypeError(`${name} must be a whole number from ${min} to ${max}`);
+  }
+}
+
+/** Refuses what JSON.stringify would change or drop. A property that is undefined is left out, as everywhere. */
+function checkJson(root: unknown, name: string, depth = 0): void {
+  switch (typeof root) {
+    case 'string':
+      if (!isStorable(root))
+        throw new TypeError(`${name} holds NUL or a lone surrogate, which jsonb refuses`);
+      return;
+    case 'number':
+      if (!Number.isFinite(root)) throw new TypeError(`${name} holds NaN or Infinity, which JSON cannot`);
+      return;
+    case 'boolean':
+      return;
+    case 'object':
+      break;
+    default:
+      throw new TypeError(`${name} holds a ${typeof root}, which JSON cannot`);
+  }
+  if (root === null) return;
+  // A cycle ends here too: it is deeper than any limit.
+  if (depth >= LIMITS.payloadDepth)
+    throw new TypeError(`${name} is nested deeper than ${LIMITS.payloadDepth} or cyclic`);
+  if (Array.isArray(root)) {
+    for (const item of root) checkJson(item, name, depth + 1);
+    return;
+  }
+  // A class instance is fine (its own fields are data); a Date, Map, Promise, Buffer or anything with its own idea of
+  // JSON is not: what a handler would get is not what the caller passed.
+  const tag = Object.prototype.toString.call(root);
+  if (tag !== '[object Object]' || typeof (root as { toJSON?: unknown }).toJSON === 'function') {
+    throw new TypeError(
+      `${name} holds a ${root.constructor?.name ?? tag}; convert it to plain JSON data first`,
+    );
+  }
+  for (const key of Object.keys(root)) {
+    if (!isStorable(key))
+      throw new TypeError(`${name} has a key with NUL or a lone surrogate, which jsonb refuses`);
+    const value = (root as Record<string, unknown>)[key];
+    if (value !== undefined) checkJson(value, name, depth + 1);
+  }
+}

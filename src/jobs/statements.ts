@@ -1,0 +1,263 @@
+/**
+ * Every statement on the jobs table, by name, each with one sentence. Text is constant once the schema is known;
+ * values travel as parameters. The claim itself is a function, migrations/002_functions.sql, because its plan must be
+ * pinned without session state; `claim` below calls it. store.ts is the only file that runs these.
+ *
+ * Every write by a worker is fenced: `id and state = 'running' and lease_token = mine`. No row back means the lease is
+ * lost; the write must not be repeated.
+ */
+import { LIMITS } from './job.js';
+import { quoteSchema } from './schema-name.js';
+
+export type Statements = ReturnType<typeof createStatements>;
+
+/** An entry appended to `errors`, the oldest dropped when the list is full. */
+const appendError = (entry: string): string => `
+      case when jsonb_array_length(coalesce(j.errors, '[]')) >= ${LIMITS.errorsKept}
+        then j.errors - 0 else coalesce(j.errors, '[]') end
+      || ${entry}`;
+
+/** What ends a lease, in every statement that leaves the running state. */
+const lease = 'locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null';
+
+const jobColumns = `
+    j.id::text, j.kind, j.state, j.priority, j.run_at as "runAt", j.attempts, j.max_attempts as "maxAttempts",
+    j.locked_until as "lockedUntil", j.locked_by as "lockedBy", j.dedupe_key as "dedupeKey",
+    j.payload::text as "payloadText", length(j.body) as "bodyBytes", j.content_type as "contentType",
+    j.headers, j.source, j.progress, coalesce(j.errors, '[]') as errors, j.result,
+    j.created_at as "createdAt", j.finished_at as "finishedAt"`;
+
+export function createStatements(schema: string) {
+  const s = quoteSchema(schema);
+  const jobs = `${s}.jobs`;
+  return {
+    /** One row; no dedupe key, so it always inserts. */
+    enqueue: `
+insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy)
+values ($1, $2::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()), coalesce($6, 20),
+        $7::jsonb, $8, $9::jsonb)
+returning id::text`,
+
+    /** One row unless its kind and dedupe key are there already (by unique index, never by looking first). */
+    enqueueOnce: `
+insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
+values ($1, $2::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()), coalesce($6, 20),
+        $7::jsonb, $8, $9::jsonb, $10)
+on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
+returning id::text`,
+
+    /** The job that won a dedupe key. A statement of its own: it needs a snapshot later than the insert's. */
+    findByDedupeKey: `
+select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
+
+    /** Many rows in one statement; rows whose dedupe key is taken are left out of the answer. */
+    enqueueMany: `
+with input as materialized (
+  select *
+  from unnest($1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
+              $8::text[], $9::text[], $10::text[])
+       with ordinality as input (kind, payload, priority, run_at, delay_ms, max_attempts, headers, source,
+                                 retry_policy, dedupe_key, position)
+),
+inserted as (
+  insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
+  select kind, payload::jsonb, coalesce(priority, 0),
+         coalesce(run_at, now() + delay_ms * interval '1 millisecond', now()), coalesce(max_attempts, 20),
+         headers::jsonb, source, retry_policy::jsonb, dedupe_key
+  from input
+  order by position
+  on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
+  returning id, kind, dedupe_key
+)
+select id::text, kind, dedupe_key as "dedupeKey" from inserted order by inserted.id`,
+
+    /**
+     * Rows as a drain brings them, in any state, with the ids that they got, in the order given. Ids are drawn first,
+     * so that the answer needs no guess about which row became which.
+     */
+    importMany: `
+with input as materialized (
+  select nextval(pg_get_serial_sequence('${s}.jobs', 'id')) as id, input.*
+  from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::smallint[], $7::float8[], $8::integer[],
+              $9::integer[], $10::text[], $11::text[], $12::text[], $13::text[])
+       with ordinality as input (kind, payload, body, content_type, state, priority, run_at_ms, attempts,
+                                 max_attempts, dedupe_key, headers, source, errors, position)
+  order by input.position
+),
+inserted as (
+  insert into ${jobs} (id, kind, payload, body, content_type, state, priority, run_at, attempts, max_attempts,
+                       dedupe_key, headers, source, errors, finished_at)
+  overriding system value
+  select id, kind, payload::jsonb, body, content_type, state, priority,
+         coalesce(to_timestamp(run_at_ms / 1000), now()), attempts, coalesce(max_attempts, 20), dedupe_key,
+         headers::jsonb, source, errors::jsonb, case when state <> 'ready' then now() end
+  from input
+)
+select id::text from input order by position`,
+
+    /** Which of these texts the server takes as jsonb, in the order given. Asked only after a batch was refused. */
+    probeJsonb: `
+select ${s}.jsonb_or_null(input) is not null as ok
+from unnest($1::text[]) with ordinality as input (input, position)
+order by position`,
+
+    /** THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i]. */
+    claim: `
+select id::text, kind, payload as "payloadText", body, content_type as "contentType", attempts as attempt, max_attempts as "maxAttempts",
+       lease_token::text as "leaseToken", priority, run_at as "runAt", created_at as "createdAt", headers, progress,
+       dedupe_key as "dedupeKey", source, retry_policy as "retryPolicy"
+from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond')`,
+
+    /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
+    claimSolo: `
+select id::text, kind, payload as "payloadText", body, content_type as "contentType", attempts as attempt, max_attempts as "maxAttempts",
+       lease_token::text as "leaseToken", priority, run_at as "runAt", created_at as "createdAt", headers, progress,
+       dedupe_key as "dedupeKey", source, retry_policy as "retryPolicy"
+from ${s}.claim_solo($1::text[], $2::boolean[], $3, $4 * interval '1 millisecond')`,
+
+    /** Is a job of these kinds waiting to be claimed alone? */
+    soloWaiting: `
+select exists (
+  select from ${jobs} where state = 'ready' and cron is null and solo and kind = any ($1::text[]) and run_at <= now()
+) as waiting`,
+
+    /** Prolongs leases. A heap-only update: no index holds locked_until. */
+    extend: `
+update ${jobs} j
+set locked_until = clock_timestamp() + $3 * interval '1 millisecond'
+from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+returning j.id::text`,
+
+    /** running -> done, with each job's result. */
+    complete: `
+update ${jobs} j
+set state = 'done', finished_at = clock_timestamp(), result = mine.result::jsonb, ${lease}
+from unnest($1::bigint[], $2::bigint[], $3::text[]) as mine (id, token, result)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+returning j.id::text`,
+
+    /** running -> ready, after $3 ms, the failure noted. The attempt was counted at the claim. */
+    retry: `
+update ${jobs} j
+set state = 'ready', run_at = clock_timestamp() + $3 * interval '1 millisecond', ${lease},
+    errors =${appendError(`jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', $4::text, 'message', $5::text)`)}
+where j.id = $1 and j.state = 'running' and j.lease_token = $2
+returning j.id::text`,
+
+    /** running -> ready, after $3 ms, without spending an attempt. */
+    snooze: `
+update ${jobs} j
+set state = 'ready', run_at = clock_timestamp() + $3 * interval '1 millisecond', attempts = j.attempts - 1, ${lease}
+where j.id = $1 and j.state = 'running' and j.lease_token = $2
+returning j.id::text`,
+
+    /** running -> dead, with the reason. */
+    discard: `
+update ${jobs} j
+set state = 'dead', finished_at = clock_timestamp(), ${lease},
+    errors =${appendError(`jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', $3::text, 'message', $4::text)`)}
+where j.id = $1 and j.state = 'running' and j.lease_token = $2
+returning j.id::text`,
+
+    /** running -> ready, unharmed: given back at shutdown, the attempt with it. */
+    release: `
+update ${jobs} j
+set state = 'ready', attempts = j.attempts - 1, ${lease}
+from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+returning j.id::text`,
+
+    /** What a handler wants to find again on its next start. */
+    checkpoint: `
+update ${jobs} j
+set progress = $3::jsonb
+where j.id = $1 and j.state = 'running' and j.lease_token = $2
+returning j.id::text`,
+
+    /**
+     * Takes back up to $1 expired leases: ready again (alone next time), or dead when attempts are used up or the kind
+     * parks. One statement with row locks, ordered, blind to which kinds anybody registered; the outer update repeats
+     * both tests, so a job that finished or extended meanwhile is left as it is.
+     */
+    reap: `
+with expired as materialized (
+  select id, attempts >= max_attempts as spent, on_lease_expired is not null as parked
+  from ${jobs}
+  where state = 'running' and locked_until < clock_timestamp()
+  order by id
+  for update skip locked
+  limit $1
+)
+update ${jobs} j
+set state = case when expired.spent or expired.parked then 'dead' else 'ready' end,
+    finished_at = case when expired.spent or expired.parked then clock_timestamp() end,
+    solo = not (expired.spent or expired.parked),
+    ${lease},
+    errors =${appendError(`jsonb_build_object(
+      'at', clock_timestamp(), 'attempt', j.attempts,
+      'name', case when expired.parked then 'lease-expired-parked' else 'lease-expired' end,
+      'message', 'the lease of ' || j.locked_by || ' ran out before it settled')`)}
+from expired
+where j.id = expired.id and j.state = 'running' and j.locked_until < clock_timestamp()
+returning j.id::text, j.kind, j.state`,
+
+    /** Removes up to $2 finished rows older than $1 ms, oldest first. */
+    prune: `
+with old as materialized (
+  select id from ${jobs}
+  where finished_at < now() - $1 * interval '1 millisecond'
+  order by finished_at
+  for update skip locked
+  limit $2
+)
+delete from ${jobs} j using old where j.id = old.id
+returning j.id::text`,
+
+    /** One row, for a person. */
+    show: `
+select ${jobColumns}
+from ${jobs} j where j.id = $1`,
+
+    /** Newest first: rows by state, kind and source prefix, below an id; at most $5. */
+    list: `
+select ${jobColumns}
+from ${jobs} j
+where j.cron is null
+  and ($1::text is null or j.state = $1)
+  and ($2::text is null or j.kind = $2)
+  and ($3::text is null or starts_with(j.source, $3))
+  and ($4::bigint is null or j.id < $4)
+order by j.id desc
+limit $5`,
+
+    /** Rows by kind and state. Counts the whole table: for an operator's question, never for a scrape. */
+    stats: `
+select kind, state, count(*)::int as count, min(run_at) filter (where state = 'ready') as "oldestRunAt"
+from ${jobs} where cron is null
+group by kind, state order by kind, state`,
+
+    /** dead or cancelled -> ready, now, with $2 more starts allowed. An operator's act, fenced by state. */
+    operatorRetry: `
+update ${jobs} j
+set state = 'ready', run_at = now(), finished_at = null, solo = false,
+    max_attempts = least(greatest(j.max_attempts, j.attempts + $2), ${LIMITS.maxAttempts})
+where j.id = any ($1::bigint[]) and j.state in ('dead', 'cancelled') and j.attempts < ${LIMITS.maxAttempts}
+returning j.id::text`,
+
+    /** ready -> dead, by an operator. */
+    operatorDiscard: `
+update ${jobs} j
+set state = 'dead', finished_at = clock_timestamp(),
+    errors =${appendError(`jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', 'discarded', 'message', 'discarded by an operator')`)}
+where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
+returning j.id::text`,
+
+    /** ready -> cancelled: it will not run. A running job is left to its worker. */
+    cancel: `
+update ${jobs} j
+set state = 'cancelled', finished_at = clock_timestamp()
+where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
+returning j.id::text`,
+  } as const;
+}

@@ -1,0 +1,284 @@
+/**
+ * The only file that runs the statements on the jobs table. Every function takes `db` first: a pool, a client inside
+ * the caller's transaction, anything with `query`. It decides nothing: what to write is settle.ts's answer, when is the
+ * worker's.
+ */
+import { UnbrokerError } from '../errors.js';
+import type { ClaimedJob, Enqueued, EnqueueOptions, ImportedJob, Job, JobState, Queryable } from './job.js';
+import { LIMITS } from './job.js';
+import { DEFAULT_SCHEMA } from './schema-name.js';
+import { createStatements } from './statements.js';
+import { storableText } from './text.js';
+
+/** A fence: this job, under this lease. */
+export interface Held {
+  readonly id: string;
+  readonly leaseToken: string;
+}
+
+/** What a worker asks for: of each kind at most `limit`. */
+export interface KindDemand {
+  readonly kind: string;
+  readonly limit: number;
+  /** True: an expired lease parks the job (dead) instead of running it again. */
+  readonly park: boolean;
+}
+
+export interface Reaped {
+  readonly id: string;
+  readonly kind: string;
+  readonly state: 'ready' | 'dead';
+}
+
+export interface JobFilter {
+  readonly state?: JobState;
+  readonly kind?: string;
+  /** Rows whose source starts with it. */
+  readonly source?: string;
+  /** Rows with a smaller id: the next page. */
+  readonly beforeId?: string;
+  /** Default 50, at most 1000. */
+  readonly limit?: number;
+}
+
+export interface KindStats {
+  readonly kind: string;
+  readonly state: JobState;
+  readonly count: number;
+  readonly oldestRunAt: Date | null;
+}
+
+/** A prepared new job: payload already serialised and vetted (enqueue.ts does both). */
+export interface PreparedJob extends EnqueueOptions {
+  readonly kind: string;
+  readonly payloadText: string;
+}
+
+export type Store = ReturnType<typeof createStore>;
+
+const ids = (held: readonly Held[]): string[] => held.map((h) => h.id);
+const tokens = (held: readonly Held[]): string[] => held.map((h) => h.leaseToken);
+const json = (value: unknown): string | null =>
+  value === undefined || value === null ? null : JSON.stringify(value);
+
+async function rows<T>(db: Queryable, text: string, values: unknown[]): Promise<T[]> {
+  const answer = await db.query(text, values);
+  return answer.rows as T[];
+}
+
+async function returnedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
+  return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
+}
+
+/** `schema` must already be vetted or is refused with `schema-invalid`. Default `unbroker`. */
+export function createStore(schema: string = DEFAULT_SCHEMA) {
+  const sql = createStatements(schema);
+
+  const single = (job: PreparedJob): unknown[] => [
+    job.kind,
+    job.payloadText,
+    job.priority ?? null,
+    job.runAt ?? null,
+    job.delayMs ?? null,
+    job.maxAttempts ?? null,
+    json(job.headers),
+    job.source ?? null,
+    json(job.retryPolicy),
+  ];
+
+  return {
+    schema,
+
+    /** Inserts one job; with a dedupe key that is taken, answers the first job's id. */
+    async enqueue(db: Queryable, job: PreparedJob, triesLeft = 3): Promise<Enqueued> {
+      if (job.dedupeKey === undefined) {
+        const [id] = await returnedIds(db, sql.enqueue, single(job));
+        return { id: id as string, inserted: true };
+      }
+      const [id] = await returnedIds(db, sql.enqueueOnce, [...single(job), job.dedupeKey]);
+      if (id !== undefined) return { id, inserted: true };
+      const [first] = await returnedIds(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
+      if (first !== undefined) return { id: first, inserted: false };
+      // Gone between the two statements (pruned): one more try inserts it.
+      if (triesLeft > 1) return this.enqueue(db, job, triesLeft - 1);
+      throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {
+        hint: 'Enqueue again; if it stays, look for a job that prunes finished rows at once.',
+      });
+    },
+
+    /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. */
+    async enqueueMany(db: Queryable, jobs: readonly PreparedJob[]): Promise<Enqueued[]> {
+      const inserted = await rows<{ id: string; kind: string; dedupeKey: string | null }>(
+        db,
+        sql.enqueueMany,
+        [
+          jobs.map((j) => j.kind),
+          jobs.map((j) => j.payloadText),
+          jobs.map((j) => j.priority ?? null),
+          jobs.map((j) => j.runAt ?? null),
+          jobs.map((j) => j.delayMs ?? null),
+          jobs.map((j) => j.maxAttempts ?? null),
+          jobs.map((j) => json(j.headers)),
+          jobs.map((j) => j.source ?? null),
+          jobs.map((j) => json(j.retryPolicy)),
+          jobs.map((j) => j.dedupeKey ?? null),
+        ],
+      );
+      if (inserted.length === jobs.length) return inserted.map(({ id }) => ({ id, inserted: true }));
+      return this.matchInserted(db, jobs, inserted);
+    },
+
+    /** Some keys were taken: pair what came back with what was asked for, and look up the rest. */
+    async matchInserted(
+      db: Queryable,
+      jobs: readonly PreparedJob[],
+      inserted: readonly { id: string; kind: string; dedupeKey: string | null }[],
+    ): Promise<Enqueued[]> {
+      const keyed = new Map<string, string>();
+      const plain: string[] = [];
+      for (const row of inserted) {
+        if (row.dedupeKey === null) plain.push(row.id);
+        else keyed.set(JSON.stringify([row.kind, row.dedupeKey]), row.id);
+      }
+      const answers: Enqueued[] = [];
+      for (const job of jobs) {
+        if (job.dedupeKey === undefined) {
+          answers.push({ id: plain.shift() as string, inserted: true });
+          continue;
+        }
+        const key = JSON.stringify([job.kind, job.dedupeKey]);
+        const id = keyed.get(key);
+        keyed.delete(key);
+        answers.push(id === undefined ? await this.enqueue(db, job) : { id, inserted: true });
+      }
+      return answers;
+    },
+
+    /** Inserts jobs in any state with their history, in one statement; ids in the order given. */
+    async importMany(db: Queryable, jobs: readonly ImportedJob[]): Promise<string[]> {
+      const at = new Date().toISOString();
+      return returnedIds(db, sql.importMany, [
+        jobs.map((j) => j.kind),
+        jobs.map((j) => j.payloadText),
+        jobs.map((j) => j.body),
+        jobs.map((j) => j.contentType),
+        jobs.map((j) => j.state),
+        jobs.map((j) => j.priority),
+        jobs.map((j) => j.runAtMs),
+        jobs.map((j) => j.attempts),
+        jobs.map((j) => j.maxAttempts),
+        jobs.map((j) => j.dedupeKey),
+        jobs.map((j) => json(j.headers)),
+        jobs.map((j) => j.source),
+        jobs.map((j) => (j.error ? json([{ at, attempt: j.attempts, ...storable(j.error) }]) : null)),
+      ]);
+    },
+
+    /** Which texts the server takes as jsonb, in order. */
+    async probeJsonb(db: Queryable, texts: readonly string[]): Promise<boolean[]> {
+      return (await rows<{ ok: boolean }>(db, sql.probeJsonb, [texts])).map((row) => row.ok);
+    },
+
+    /** Leases due jobs: at most `total`, of each kind at most its limit, in the order of `demands`. */
+    claim(db: Queryable, demands: readonly KindDemand[], total: number, worker: string, leaseMs: number) {
+      return rows<ClaimedJob>(db, sql.claim, [
+        demands.map((d) => d.kind),
+        demands.map((d) => d.limit),
+        demands.map((d) => d.park),
+        total,
+        worker,
+        leaseMs,
+      ]);
+    },
+
+    /** Leases one job that must run alone. */
+    async claimSolo(db: Queryable, demands: readonly KindDemand[], worker: string, leaseMs: number) {
+      const values = [demands.map((d) => d.kind), demands.map((d) => d.park), worker, leaseMs];
+      return (await rows<ClaimedJob>(db, sql.claimSolo, values))[0] ?? null;
+    },
+
+    async soloWaiting(db: Queryable, kinds: readonly string[]): Promise<boolean> {
+      return (await rows<{ waiting: boolean }>(db, sql.soloWaiting, [kinds]))[0]?.waiting ?? false;
+    },
+
+    /** Ids whose lease was prolonged; those missing are lost. */
+    extend(db: Queryable, held: readonly Held[], leaseMs: number) {
+      return returnedIds(db, sql.extend, [ids(held), tokens(held), leaseMs]);
+    },
+
+    /** Ids that were settled as done; those missing were no longer ours. */
+    complete(db: Queryable, held: readonly (Held & { readonly resultText: string | null })[]) {
+      return returnedIds(db, sql.complete, [ids(held), tokens(held), held.map((h) => h.resultText)]);
+    },
+
+    async retry(db: Queryable, held: Held, delayMs: number, name: string, message: string): Promise<boolean> {
+      return (
+        (await returnedIds(db, sql.retry, [held.id, held.leaseToken, delayMs, name, message])).length === 1
+      );
+    },
+
+    async snooze(db: Queryable, held: Held, delayMs: number): Promise<boolean> {
+      return (await returnedIds(db, sql.snooze, [held.id, held.leaseToken, delayMs])).length === 1;
+    },
+
+    async discard(db: Queryable, held: Held, name: string, message: string): Promise<boolean> {
+      return (await returnedIds(db, sql.discard, [held.id, held.leaseToken, name, message])).length === 1;
+    },
+
+    release(db: Queryable, held: readonly Held[]) {
+      return returnedIds(db, sql.release, [ids(held), tokens(held)]);
+    },
+
+    /** False when the lease is lost. `progressText` is JSON. */
+    async checkpoint(db: Queryable, held: Held, progressText: string): Promise<boolean> {
+      return (await returnedIds(db, sql.checkpoint, [held.id, held.leaseToken, progressText])).length === 1;
+    },
+
+    /** Takes back up to `limit` expired leases. */
+    reap(db: Queryable, limit: number) {
+      return rows<Reaped>(db, sql.reap, [limit]);
+    },
+
+    /** Removes up to `limit` rows that finished more than `ageMs` ago; how many went. */
+    async prune(db: Queryable, ageMs: number, limit: number): Promise<number> {
+      return (await returnedIds(db, sql.prune, [ageMs, limit])).length;
+    },
+
+    async show(db: Queryable, id: string): Promise<Job | null> {
+      return (await rows<Job>(db, sql.show, [id]))[0] ?? null;
+    },
+
+    list(db: Queryable, filter: JobFilter = {}) {
+      const limit = Math.min(filter.limit ?? 50, 1_000);
+      return rows<Job>(db, sql.list, [
+        filter.state ?? null,
+        filter.kind ?? null,
+        filter.source ?? null,
+        filter.beforeId ?? null,
+        limit,
+      ]);
+    },
+
+    stats(db: Queryable) {
+      return rows<KindStats>(db, sql.stats, []);
+    },
+
+    /** Operator acts; each answers the ids that it changed. At most 1000 ids a call. */
+    operatorRetry(db: Queryable, jobIds: readonly string[], moreAttempts: number) {
+      return returnedIds(db, sql.operatorRetry, [jobIds, moreAttempts]);
+    },
+    operatorDiscard(db: Queryable, jobIds: readonly string[]) {
+      return returnedIds(db, sql.operatorDiscard, [jobIds]);
+    },
+    cancel(db: Queryable, jobIds: readonly string[]) {
+      return returnedIds(db, sql.cancel, [jobIds]);
+    },
+  };
+}
+
+function storable(error: { readonly name: string; readonly message: string }) {
+  return {
+    name: storableText(error.name, 100),
+    message: storableText(error.message, LIMITS.errorMessageLength),
+  };
+}

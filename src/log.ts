@@ -1,0 +1,49 @@
+/**
+ * The logger's face and its one real implementation. Lines are JSON on stderr (stdout belongs to a command's answer);
+ * payloads, bodies and anything that looks like a credential are removed before they are written.
+ */
+import { pino } from 'pino';
+
+/** pino's shape, so that a caller's own pino fits. */
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+export const SILENT: Log = { debug() {}, info() {}, warn() {}, error() {} };
+
+const HIDDEN = [
+  'payload',
+  'payloadText',
+  'body',
+  'password',
+  'authorization',
+  'cookie',
+  'token',
+  'url',
+  'connectionString',
+  'secret',
+  'apiKey',
+];
+
+/** `level`: debug, info (default), warn, error or silent; UNBROKER_LOG_LEVEL when not given. */
+export function createLog(level: string = process.env['UNBROKER_LOG_LEVEL'] ?? 'info'): Log {
+  return pino(
+    {
+      level,
+      base: { pid: process.pid },
+      redact: { paths: HIDDEN.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]), censor: '[hidden]' },
+    },
+    pino.destination({ dest: 2, sync: true }),
+  );
+}
+
+/** What of an error may be logged: its class and code, never its message (a handler's message may quote a payload). */
+export function errorFields(error: unknown): { error: string; code?: string } {
+  const name = error instanceof Error ? error.name : typeof error;
+  const code =
+    typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : undefined;
+  return code === undefined ? { error: name } : { error: name, code };
+}

@@ -1,0 +1,292 @@
+/**
+ * Brings a schema up to the version that this package needs. Numbered files, forward only, one runner at a time by
+ * try and poll: a blocking lock beside `create index concurrently` deadlocks (measured). No session state is used, so
+ * it works through PgBouncer in transaction mode.
+ */
+import { randomUUID } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { EXIT, UnbrokerError } from './errors.js';
+import type { Queryable } from './jobs/job.js';
+import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
+
+export interface Migration {
+  /** From the file name, 001 = 1. */
+  readonly version: number;
+  /** File name without `.sql`. */
+  readonly name: string;
+  /** DDL with `{schema}` where the quoted schema goes. */
+  readonly text: string;
+  /** False when the file's first line is `-- no transaction`: statements run one by one and must be repeatable. */
+  readonly transactional: boolean;
+}
+
+/** A pool: statements that need one transaction get one client. */
+export interface MigratePool extends Queryable {
+  connect(): Promise<Queryable & { release(destroy?: boolean): void }>;
+}
+
+export interface MigrateOptions {
+  readonly schema?: string;
+  /** Called before each migration. */
+  readonly onMigration?: (name: string) => void;
+  /** How long to wait for another runner. Default 60,000. */
+  readonly maxWaitMs?: number;
+}
+
+export interface MigrateResult {
+  readonly schema: string;
+  readonly from: number;
+  readonly to: number;
+  readonly applied: readonly string[];
+}
+
+/** How long a runner may hold the lease without renewing it. Renewed before each migration. */
+const LEASE_MS = 120_000;
+const POLL_MS = 100;
+/** A statement that waits longer than this for a lock gives up and is tried again, so that it blocks no traffic. */
+const LOCK_TIMEOUT = '2s';
+const LOCK_TRIES = 15;
+/** Postgres 13: the oldest that the statements are written for. */
+const MIN_SERVER_VERSION = 130_000;
+
+/** The migrations of this package, in order. */
+export function readMigrations(): Migration[] {
+  const directory = ['../migrations/', '../../migrations/']
+    .map((path) => fileURLToPath(new URL(path, import.meta.url)))
+    .find((path) => existsSync(path));
+  if (directory === undefined) {
+    throw new UnbrokerError('migrations-missing', 'The migrations folder of the package is missing', {
+      hint: 'Install the package again.',
+    });
+  }
+  return readdirSync(directory)
+    .filter((file) => /^\d{3}_[a-z0-9_]+\.sql$/.test(file))
+    .sort()
+    .map((file) => {
+      const text = readFileSync(`${directory}/${file}`, 'utf8');
+      return {
+        version: Number(file.slice(0, 3)),
+        name: file.slice(0, -4),
+        text,
+        transactional: !/^-- no transaction\b/.test(text),
+      };
+    });
+}
+
+/** The DDL as text, for a team's own migration tool. */
+export function migrationSql(schema: string = DEFAULT_SCHEMA): string {
+  const s = quoteSchema(schema);
+  const bodies = readMigrations().map((m) => {
+    const note = `insert into ${s}.migrations (version, name) values (${m.version}, '${m.name}') on conflict do nothing;`;
+    const body = `-- ${m.name}\n${render(m.text, s)}\n${note}\n`;
+    return m.transactional ? `begin;\n${body}commit;\n` : body;
+  });
+  return `${bookkeeping(s).join(';\n')};\n\n${bodies.join('\n')}`;
+}
+
+/**
+ * Applies what is missing. Safe to race: several runners may start at once, one works, the others wait and find
+ * nothing to do. Throws `schema-newer`, `server-unsupported`, `migrate-busy`, `migrate-locked`.
+ */
+export async function migrate(pool: MigratePool, options: MigrateOptions = {}): Promise<MigrateResult> {
+  const schema = options.schema ?? DEFAULT_SCHEMA;
+  const s = quoteSchema(schema);
+  const migrations = readMigrations();
+  const newest = migrations.at(-1)?.version ?? 0;
+
+  await checkServer(pool);
+  await createBookkeeping(pool, s);
+  const from = await currentVersion(pool, s);
+  refuseNewer(from, newest, schema);
+  if (from === newest) return { schema, from, to: from, applied: [] };
+
+  const holder = randomUUID();
+  await acquire(pool, s, holder, options.maxWaitMs ?? 60_000);
+  try {
+    const applied: string[] = [];
+    const start = await currentVersion(pool, s);
+    refuseNewer(start, newest, schema);
+    for (const migration of migrations.filter((m) => m.version > start)) {
+      options.onMigration?.(migration.name);
+      await renew(pool, s, holder);
+      await applyWithRetry(pool, s, migration);
+      applied.push(migration.name);
+    }
+    return { schema, from, to: newest, applied };
+  } finally {
+    await pool.query(`delete from ${s}.migration_lease where holder = $1`, [holder]).catch(() => undefined);
+  }
+}
+
+/** Throws `schema-missing`, `schema-older` or `schema-newer` unless the database is at this package's version. */
+export async function checkSchema(db: Queryable, schema: string = DEFAULT_SCHEMA): Promise<void> {
+  const s = quoteSchema(schema);
+  const newest = readMigrations().at(-1)?.version ?? 0;
+  const version = await currentVersion(db, s);
+  refuseNewer(version, newest, schema);
+  if (version < newest) {
+    const missing = version === 0;
+    throw new UnbrokerError(
+      missing ? 'schema-missing' : 'schema-older',
+      missing
+        ? `Schema ${schema} has no jobs table yet`
+        : `Schema ${schema} is at version ${version}, this package needs ${newest}`,
+      { hint: 'Run: unbroker migrate', exitStatus: EXIT.badInput },
+    );
+  }
+}
+
+function refuseNewer(version: number, newest: number, schema: string): void {
+  if (version <= newest) return;
+  throw new UnbrokerError(
+    'schema-newer',
+    `Schema ${schema} is at version ${version}, this package knows ${newest}: a newer unbroker has migrated it`,
+    { hint: 'Run: npm install unbroker@latest', exitStatus: EXIT.badInput },
+  );
+}
+
+async function checkServer(db: Queryable): Promise<void> {
+  const { rows } = await db.query(
+    `select current_setting('server_version_num')::int as number, version() as text`,
+  );
+  const row = rows[0] as { number: number; text: string };
+  if (row.number >= MIN_SERVER_VERSION && row.text.startsWith('PostgreSQL ')) return;
+  throw new UnbrokerError('server-unsupported', 'The server is not PostgreSQL 13 or newer', {
+    hint: 'Point DATABASE_URL at PostgreSQL 13 to 18; forks without the same SKIP LOCKED semantics are refused.',
+    exitStatus: EXIT.badInput,
+  });
+}
+
+const bookkeeping = (s: string): string[] => [
+  `create schema if not exists ${s}`,
+  `create table if not exists ${s}.migrations (
+  version    integer     primary key,
+  name       text        not null,
+  applied_at timestamptz not null default now()
+)`,
+  `create table if not exists ${s}.migration_lease (
+  one        boolean     primary key default true check (one),
+  holder     text        not null,
+  expires_at timestamptz not null
+)`,
+];
+
+async function createBookkeeping(db: Queryable, s: string): Promise<void> {
+  const { rows } = await db.query(`select to_regclass('${s}.migration_lease') is not null as there`);
+  if ((rows[0] as { there: boolean }).there) return;
+  for (let tries = 1; ; tries += 1) {
+    try {
+      for (const statement of bookkeeping(s)) await db.query(statement);
+      return;
+    } catch (error) {
+      // `if not exists` races: two runners may both find nothing and one then meets the other's row in a catalog.
+      if (!['23505', '42P06', '42P07', '42710', 'XX000'].includes(sqlState(error)) || tries === 10)
+        throw error;
+      await sleep(POLL_MS * Math.random());
+    }
+  }
+}
+
+async function currentVersion(db: Queryable, s: string): Promise<number> {
+  const there = await db.query(`select to_regclass('${s}.migrations') is not null as there`);
+  if (!(there.rows[0] as { there: boolean }).there) return 0;
+  const { rows } = await db.query(`select coalesce(max(version), 0) as version from ${s}.migrations`);
+  return (rows[0] as { version: number }).version;
+}
+
+async function acquire(db: Queryable, s: string, holder: string, maxWaitMs: number): Promise<void> {
+  const deadlineAt = performance.now() + maxWaitMs;
+  for (;;) {
+    const { rows } = await db.query(
+      `insert into ${s}.migration_lease as l (holder, expires_at)
+       values ($1, clock_timestamp() + $2 * interval '1 millisecond')
+       on conflict (one) do update set holder = excluded.holder, expires_at = excluded.expires_at
+       where l.expires_at < clock_timestamp()
+       returning holder`,
+      [holder, LEASE_MS],
+    );
+    if (rows.length === 1) return;
+    if (performance.now() > deadlineAt) {
+      throw new UnbrokerError('migrate-busy', 'Another migration of this schema is still running', {
+        hint: 'Wait for it to end and run: unbroker migrate',
+      });
+    }
+    await sleep(POLL_MS);
+  }
+}
+
+async function renew(db: Queryable, s: string, holder: string): Promise<void> {
+  const { rows } = await db.query(
+    `update ${s}.migration_lease set expires_at = clock_timestamp() + $2 * interval '1 millisecond'
+     where holder = $1 returning holder`,
+    [holder, LEASE_MS],
+  );
+  if (rows.length === 1) return;
+  throw new UnbrokerError('migrate-busy', 'This migration lost its lease to another runner', {
+    hint: 'Run: unbroker migrate',
+  });
+}
+
+async function applyWithRetry(pool: MigratePool, s: string, migration: Migration): Promise<void> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      await apply(pool, s, migration);
+      return;
+    } catch (error) {
+      if (sqlState(error) !== '55P03') throw error;
+      if (tries === LOCK_TRIES) {
+        throw new UnbrokerError('migrate-locked', `Migration ${migration.name} could not get its lock`, {
+          hint: 'Find the transaction that holds it (select * from pg_stat_activity where xact_start is not null order by xact_start), end it, and run: unbroker migrate',
+          cause: error,
+        });
+      }
+      await sleep(POLL_MS * (1 + Math.random()) * tries);
+    }
+  }
+}
+
+async function apply(pool: MigratePool, s: string, migration: Migration): Promise<void> {
+  const note = `insert into ${s}.migrations (version, name) values ($1, $2) on conflict do nothing`;
+  const values = [migration.version, migration.name];
+  const client = await pool.connect();
+  let broken = true;
+  try {
+    if (migration.transactional) {
+      await client.query('begin');
+      await client.query(`set local lock_timeout = '${LOCK_TIMEOUT}'`);
+      await client.query(render(migration.text, s));
+      await client.query(note, values);
+      await client.query('commit');
+    } else {
+      for (const statement of splitStatements(render(migration.text, s))) await client.query(statement);
+      await client.query(note, values);
+    }
+    broken = false;
+  } catch (error) {
+    broken = !(await client.query('rollback').then(
+      () => true,
+      () => false,
+    ));
+    throw error;
+  } finally {
+    client.release(broken);
+  }
+}
+
+/** Files marked `-- no transaction` hold plain statements, one per blank-line-separated paragraph. */
+function splitStatements(text: string): string[] {
+  return text
+    .split(/;\s*\n/)
+    .map((part) => part.replace(/^\s*--.*$/gm, '').trim())
+    .filter((part) => part !== '');
+}
+
+function render(text: string, s: string): string {
+  return text.replaceAll('{schema}', s);
+}
+
+function sqlState(error: unknown): string {
+  return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
+}
