@@ -1,0 +1,115 @@
+/**
+ * One Postgres and one RabbitMQ for a whole test run. The run's main process serves this small door on a Unix socket
+ * and starts a server when the first test asks for it, so a run without AMQP tests never waits for a broker. Test
+ * files run in other processes and are the askers.
+ */
+import { createServer, type IncomingMessage, request } from 'node:http';
+import { join } from 'node:path';
+import { type PostgresServer, startPostgres } from './postgres.js';
+import { type RabbitServer, startRabbit } from './rabbitmq.js';
+import { openServiceFolder } from './service-folder.js';
+
+/** What another process may know of a server that the main process holds. */
+export type SharedPostgres = Pick<PostgresServer, 'url' | 'version' | 'way'>;
+export type SharedRabbit = Pick<RabbitServer, 'url' | 'version' | 'way' | 'managementUrl' | 'controllable'>;
+
+export interface SharedServices {
+  /** For `askPostgres`, `askRabbit` and `askRabbitCtl`. */
+  readonly socketPath: string;
+  /** Starts both now, without waiting: for a run that will need them anyway. */
+  warmUp(): void;
+  close(): Promise<void>;
+}
+
+/** An asker waits for the start, which on a fresh machine includes installing the broker. */
+const ANSWER_WITHIN_MS = 11 * 60_000;
+
+/** Remembers the promise; a failed start is not remembered, the next asker tries again. */
+function once<T>(start: () => Promise<T>): { get(): Promise<T>; peek(): Promise<T> | undefined } {
+  let started: Promise<T> | undefined;
+  return {
+    get() {
+      started ??= start().catch((error: unknown) => {
+        started = undefined;
+        throw error;
+      });
+      return started;
+    },
+    peek: () => started,
+  };
+}
+
+export async function serveSharedServices(): Promise<SharedServices> {
+  const postgres = once(() => startPostgres());
+  const rabbit = once(() => startRabbit());
+  const folder = openServiceFolder('shared');
+  const socketPath = join(folder.path, 'services.sock');
+
+  const answer = async (path: string, body: unknown): Promise<unknown> => {
+    if (path === '/postgres') {
+      const { url, version, way } = await postgres.get();
+      return { url, version, way } satisfies SharedPostgres;
+    }
+    const server = await rabbit.get();
+    if (path === '/rabbit/ctl') return server.ctl(body as string[]);
+    const { url, version, way, managementUrl, controllable } = server;
+    return { url, version, way, managementUrl, controllable } satisfies SharedRabbit;
+  };
+  const door = createServer((incoming, outgoing) => {
+    readBody(incoming)
+      .then((body) => answer(incoming.url ?? '/', body))
+      .then((value) => outgoing.end(JSON.stringify({ value })))
+      .catch((error: Error) => outgoing.end(JSON.stringify({ error: error.message })));
+  });
+  door.requestTimeout = 0;
+  await new Promise<void>((resolve, reject) => {
+    door.once('error', reject);
+    door.listen(socketPath, resolve);
+  });
+
+  return {
+    socketPath,
+    warmUp() {
+      for (const service of [postgres, rabbit]) service.get().catch(() => {});
+    },
+    async close() {
+      door.close();
+      door.closeAllConnections();
+      // A start that failed has been reported to whoever asked.
+      const running = await Promise.allSettled([postgres.peek(), rabbit.peek()]);
+      await Promise.all(running.map((one) => (one.status === 'fulfilled' ? one.value?.close() : undefined)));
+      await folder.close();
+    },
+  };
+}
+
+async function readBody(incoming: IncomingMessage): Promise<unknown> {
+  let text = '';
+  for await (const chunk of incoming) text += String(chunk);
+  return text === '' ? null : JSON.parse(text);
+}
+
+function ask(socketPath: string, path: string, body?: unknown): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    const asking = request({ socketPath, path, method: 'POST', timeout: ANSWER_WITHIN_MS }, (answer) => {
+      readBody(answer).then((parsed) => {
+        const { value, error } = parsed as { value?: unknown; error?: string };
+        if (error === undefined) resolve(value);
+        else reject(new Error(error));
+      }, reject);
+    });
+    asking.on('timeout', () => asking.destroy(new Error(`the run's services did not answer ${path}`)));
+    asking.on('error', reject);
+    asking.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}
+
+export const askPostgres = (socketPath: string): Promise<SharedPostgres> =>
+  ask(socketPath, '/postgres') as Promise<SharedPostgres>;
+
+export const askRabbit = (socketPath: string): Promise<SharedRabbit> =>
+  ask(socketPath, '/rabbit') as Promise<SharedRabbit>;
+
+/** rabbitmqctl on the shared broker. Never use it to change what other files see (alarms, stop_app). */
+export const askRabbitCtl = (socketPath: string, args: readonly string[]): Promise<string> =>
+  ask(socketPath, '/rabbit/ctl', args) as Promise<string>;
