@@ -17,6 +17,10 @@ const appendError = (entry: string): string => `
         then j.errors - 0 else coalesce(j.errors, '[]') end
       || ${entry}`;
 
+/** One entry of `errors`. */
+const failure = (name: string, message: string): string =>
+  `jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', ${name}, 'message', ${message})`;
+
 /** What ends a lease, in every statement that leaves the running state. */
 const lease = 'locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null';
 
@@ -137,27 +141,31 @@ from unnest($1::bigint[], $2::bigint[], $3::text[]) as mine (id, token, result)
 where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
 returning j.id::text`,
 
-    /** running -> ready, after $3 ms, the failure noted. The attempt was counted at the claim. */
+    /** running -> ready, after a delay, the failure noted. The attempt was counted at the claim. */
     retry: `
 update ${jobs} j
-set state = 'ready', run_at = clock_timestamp() + $3 * interval '1 millisecond', ${lease},
-    errors =${appendError(`jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', $4::text, 'message', $5::text)`)}
-where j.id = $1 and j.state = 'running' and j.lease_token = $2
+set state = 'ready', run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond', ${lease},
+    errors =${appendError(failure('mine.name', 'mine.message'))}
+from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::text[], $5::text[]) as mine (id, token, delay_ms, name, message)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
 returning j.id::text`,
 
-    /** running -> ready, after $3 ms, without spending an attempt. */
+    /** running -> ready, after a delay, without spending an attempt. */
     snooze: `
 update ${jobs} j
-set state = 'ready', run_at = clock_timestamp() + $3 * interval '1 millisecond', attempts = j.attempts - 1, ${lease}
-where j.id = $1 and j.state = 'running' and j.lease_token = $2
+set state = 'ready', run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond',
+    attempts = j.attempts - 1, ${lease}
+from unnest($1::bigint[], $2::bigint[], $3::float8[]) as mine (id, token, delay_ms)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
 returning j.id::text`,
 
     /** running -> dead, with the reason. */
     discard: `
 update ${jobs} j
 set state = 'dead', finished_at = clock_timestamp(), ${lease},
-    errors =${appendError(`jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', $3::text, 'message', $4::text)`)}
-where j.id = $1 and j.state = 'running' and j.lease_token = $2
+    errors =${appendError(failure('mine.name', 'mine.message'))}
+from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) as mine (id, token, name, message)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
 returning j.id::text`,
 
     /** running -> ready, unharmed: given back at shutdown, the attempt with it. */
@@ -194,10 +202,12 @@ set state = case when expired.spent or expired.parked then 'dead' else 'ready' e
     finished_at = case when expired.spent or expired.parked then clock_timestamp() end,
     solo = not (expired.spent or expired.parked),
     ${lease},
-    errors =${appendError(`jsonb_build_object(
-      'at', clock_timestamp(), 'attempt', j.attempts,
-      'name', case when expired.parked then 'lease-expired-parked' else 'lease-expired' end,
-      'message', 'the lease of ' || j.locked_by || ' ran out before it settled')`)}
+    errors =${appendError(
+      failure(
+        `case when expired.parked then 'lease-expired-parked' else 'lease-expired' end`,
+        `'the lease of ' || j.locked_by || ' ran out before it settled'`,
+      ),
+    )}
 from expired
 where j.id = expired.id and j.state = 'running' and j.locked_until < clock_timestamp()
 returning j.id::text, j.kind, j.state`,
@@ -249,7 +259,7 @@ returning j.id::text`,
     operatorDiscard: `
 update ${jobs} j
 set state = 'dead', finished_at = clock_timestamp(),
-    errors =${appendError(`jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', 'discarded', 'message', 'discarded by an operator')`)}
+    errors =${appendError(failure(`'discarded'`, `'discarded by an operator'`))}
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
 returning j.id::text`,
 

@@ -16,6 +16,12 @@ export interface Held {
   readonly leaseToken: string;
 }
 
+/** Why an attempt failed; already storable (settle.ts). */
+export interface Failure {
+  readonly name: string;
+  readonly message: string;
+}
+
 /** What a worker asks for: of each kind at most `limit`. */
 export interface KindDemand {
   readonly kind: string;
@@ -58,6 +64,10 @@ export type Store = ReturnType<typeof createStore>;
 
 const ids = (held: readonly Held[]): string[] => held.map((h) => h.id);
 const tokens = (held: readonly Held[]): string[] => held.map((h) => h.leaseToken);
+const failures = (held: readonly Failure[]): string[][] => [
+  held.map((h) => h.name),
+  held.map((h) => h.message),
+];
 const json = (value: unknown): string | null =>
   value === undefined || value === null ? null : JSON.stringify(value);
 
@@ -206,23 +216,22 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return returnedIds(db, sql.extend, [ids(held), tokens(held), leaseMs]);
     },
 
-    /** Ids that were settled as done; those missing were no longer ours. */
     complete(db: Queryable, held: readonly (Held & { readonly resultText: string | null })[]) {
       return returnedIds(db, sql.complete, [ids(held), tokens(held), held.map((h) => h.resultText)]);
     },
 
-    async retry(db: Queryable, held: Held, delayMs: number, name: string, message: string): Promise<boolean> {
-      return (
-        (await returnedIds(db, sql.retry, [held.id, held.leaseToken, delayMs, name, message])).length === 1
-      );
+    /** Each settle answers the ids that it changed; those missing were no longer ours. */
+    retry(db: Queryable, held: readonly (Held & Failure & { readonly delayMs: number })[]) {
+      const delays = held.map((h) => h.delayMs);
+      return returnedIds(db, sql.retry, [ids(held), tokens(held), delays, ...failures(held)]);
     },
 
-    async snooze(db: Queryable, held: Held, delayMs: number): Promise<boolean> {
-      return (await returnedIds(db, sql.snooze, [held.id, held.leaseToken, delayMs])).length === 1;
+    snooze(db: Queryable, held: readonly (Held & { readonly delayMs: number })[]) {
+      return returnedIds(db, sql.snooze, [ids(held), tokens(held), held.map((h) => h.delayMs)]);
     },
 
-    async discard(db: Queryable, held: Held, name: string, message: string): Promise<boolean> {
-      return (await returnedIds(db, sql.discard, [held.id, held.leaseToken, name, message])).length === 1;
+    discard(db: Queryable, held: readonly (Held & Failure)[]) {
+      return returnedIds(db, sql.discard, [ids(held), tokens(held), ...failures(held)]);
     },
 
     release(db: Queryable, held: readonly Held[]) {

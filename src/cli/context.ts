@@ -1,0 +1,243 @@
+/**
+ * What every verb needs: the config file, a database pool, output for people and programs, and the one place where an
+ * error becomes a line and an exit status.
+ */
+import { existsSync, lstatSync, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import type { Command } from 'commander';
+import { createJiti } from 'jiti';
+import pg from 'pg';
+import { type Config, checkConfig } from '../config.js';
+import { EXIT, UnbrokerError } from '../errors.js';
+import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
+import { createStore, type Store } from '../jobs/store.js';
+import { createLog, type Log } from '../log.js';
+import { checkSchema } from '../migrate.js';
+
+export interface GlobalOptions {
+  readonly config?: string;
+  readonly schema?: string;
+  readonly json?: boolean;
+}
+
+export interface Context {
+  readonly config: Config;
+  /** Folder of the config file, or the working directory: relative paths in the config start here. */
+  readonly directory: string;
+  readonly schema: string;
+  readonly store: Store;
+  readonly json: boolean;
+  readonly log: Log;
+  /** Opened on first use; closed by `run`. `max` counts on the first call. */
+  pool(max?: number): pg.Pool;
+  /** The pool, once the schema is known to be at this package's version. */
+  migratedPool(max?: number): Promise<pg.Pool>;
+  /** AMQP URL from the environment. Throws `amqp-url-missing`. */
+  amqpUrl(): string;
+}
+
+const CONFIG_NAMES = [
+  'unbroker.config.ts',
+  'unbroker.config.mts',
+  'unbroker.config.js',
+  'unbroker.config.mjs',
+  'unbroker.config.json',
+];
+
+/** Wraps a verb: opens its context, closes it, and turns whatever is thrown into one line and an exit status. */
+export function run<Args extends unknown[]>(
+  action: (context: Context, ...args: Args) => Promise<number | undefined>,
+): (...args: [...Args, Command]) => Promise<void> {
+  return async (...all) => {
+    const command = all.at(-1) as Command;
+    const args = all.slice(0, -1) as unknown as Args;
+    const closers: (() => Promise<unknown>)[] = [];
+    try {
+      const context = await openContext(command.optsWithGlobals<GlobalOptions>(), closers);
+      process.exitCode = (await action(context, ...args)) ?? EXIT.ok;
+    } catch (error) {
+      process.exitCode = report(error);
+    } finally {
+      await Promise.allSettled(closers.map((close) => close()));
+    }
+  };
+}
+
+/** Prints the error's line on stderr and answers its exit status. */
+export function report(error: unknown): number {
+  const known = translate(error);
+  process.stderr.write(`unbroker: ${printable(known.line)} [${known.code}]\n`);
+  if (process.env['UNBROKER_LOG_LEVEL'] === 'debug' && error instanceof Error)
+    process.stderr.write(`${error.stack}\n`);
+  return known.exitStatus;
+}
+
+async function openContext(options: GlobalOptions, closers: (() => Promise<unknown>)[]): Promise<Context> {
+  const { config, directory } = await loadConfig(options.config);
+  const schema = options.schema ?? config.schema ?? DEFAULT_SCHEMA;
+  const store = createStore(schema);
+  const log = createLog(process.env['UNBROKER_LOG_LEVEL'] ?? config.worker?.logLevel ?? 'info');
+  let pool: pg.Pool | undefined;
+  const openPool = (max = 4): pg.Pool => {
+    if (pool === undefined) {
+      pool = createPool(databaseUrl(config), max, log);
+      closers.push(() => (pool as pg.Pool).end());
+    }
+    return pool;
+  };
+  return {
+    config,
+    directory,
+    schema,
+    store,
+    json: options.json === true,
+    log,
+    pool: openPool,
+    async migratedPool(max) {
+      const opened = openPool(max);
+      await checkSchema(opened, schema);
+      return opened;
+    },
+    amqpUrl: () => urlFrom(config.amqpUrlEnv ?? 'AMQP_URL', ['amqp:', 'amqps:'], 'amqp', 'amqp://localhost'),
+  };
+}
+
+/** A pool that outlives a lost server: errors of idle clients are logged, connecting is bounded. */
+export function createPool(connectionString: string, max: number, log: Log): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString,
+    max,
+    connectionTimeoutMillis: 5_000,
+    keepAlive: true,
+    application_name: 'unbroker',
+  });
+  pool.on('error', (error) =>
+    log.warn({ code: (error as { code?: string }).code }, 'an idle database connection was lost'),
+  );
+  return pool;
+}
+
+function databaseUrl(config: Config): string {
+  return urlFrom(
+    config.databaseUrlEnv ?? 'DATABASE_URL',
+    ['postgres:', 'postgresql:'],
+    'database',
+    'postgres://localhost/app',
+  );
+}
+
+function urlFrom(name: string, protocols: readonly string[], what: string, example: string): string {
+  const value = process.env[name];
+  if (value === undefined || value === '') {
+    throw new UnbrokerError(`${what}-url-missing`, `The ${what} URL is not set`, {
+      hint: `Set ${name}, for example ${name}=${example}`,
+      exitStatus: EXIT.badInput,
+    });
+  }
+  let protocol = '';
+  try {
+    protocol = new URL(value).protocol;
+  } catch {
+    // Left empty: reported below, without the value (it may hold a password).
+  }
+  if (protocols.includes(protocol)) return value;
+  throw new UnbrokerError(`${what}-url-invalid`, `${name} is not a ${what} URL`, {
+    hint: `Write it as ${protocols[0]}//user:password@host:port/name, with special characters percent-encoded.`,
+    exitStatus: EXIT.badInput,
+  });
+}
+
+/** Loads the config through jiti (Node 20 cannot import TypeScript). No file is fine unless one was named. */
+async function loadConfig(named: string | undefined): Promise<{ config: Config; directory: string }> {
+  const path =
+    named === undefined
+      ? CONFIG_NAMES.map((name) => resolve(name)).find((name) => existsSync(name))
+      : resolve(named);
+  if (path === undefined) return { config: {}, directory: process.cwd() };
+  let loaded: unknown;
+  try {
+    const link = lstatSync(path);
+    if (link.isSymbolicLink() || (statSync(path).mode & 0o002) !== 0) {
+      throw new UnbrokerError('config-unsafe', 'The config file is a link or writable by everybody', {
+        hint: 'It is run as code: make it a plain file and run chmod o-w on it.',
+        exitStatus: EXIT.badInput,
+      });
+    }
+    loaded = await createJiti(import.meta.url, { interopDefault: true }).import(path, { default: true });
+  } catch (error) {
+    if (error instanceof UnbrokerError) throw error;
+    throw new UnbrokerError('config-unreadable', `The config file cannot be loaded (${reason(error)})`, {
+      hint: 'Check the path given with --config and that the file runs by itself.',
+      exitStatus: EXIT.badInput,
+      cause: error,
+    });
+  }
+  return { config: checkConfig(loaded), directory: dirname(path) };
+}
+
+/** First line of what the loader said, shortened: it names the file and the syntax error. */
+function reason(error: unknown): string {
+  const text = error instanceof Error ? error.message : String(error);
+  return printable(text.split('\n')[0] ?? '').slice(0, 160);
+}
+
+const UNREACHABLE = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ECONNRESET',
+  'EAI_AGAIN',
+  'ENOENT',
+  '57P03',
+]);
+
+/** Foreign errors as ours. Whatever is not recognised keeps its class and code, not its message. */
+export function translate(error: unknown): UnbrokerError {
+  if (error instanceof UnbrokerError) return error;
+  const first = error instanceof AggregateError ? error.errors[0] : error;
+  const code = typeof first === 'object' && first !== null && 'code' in first ? String(first.code) : '';
+  const message = first instanceof Error ? first.message : '';
+  if (
+    UNREACHABLE.has(code) ||
+    /timeout exceeded when trying to connect|Connection terminated/.test(message)
+  ) {
+    return new UnbrokerError('server-unreachable', `The server does not answer (${code || 'timeout'})`, {
+      hint: 'Check host and port in DATABASE_URL or AMQP_URL and that the server runs.',
+      cause: error,
+    });
+  }
+  if (code === '28P01' || code === '28000') {
+    return new UnbrokerError('database-login-refused', 'The database refused the login', {
+      hint: 'Check user and password in DATABASE_URL.',
+      exitStatus: EXIT.badInput,
+      cause: error,
+    });
+  }
+  if (code === '3D000') {
+    return new UnbrokerError('database-missing', 'The database does not exist', {
+      hint: 'Create it with createdb, or correct the name in DATABASE_URL.',
+      exitStatus: EXIT.badInput,
+      cause: error,
+    });
+  }
+  if (code === '42501') {
+    return new UnbrokerError('permission-denied', 'The database role lacks a permission', {
+      hint: 'Run migrations as the owner of the schema; grant usage on the schema and select, insert, update on its tables.',
+      cause: error,
+    });
+  }
+  const name = first instanceof Error ? first.name : typeof first;
+  return new UnbrokerError('unexpected', `Something unexpected failed (${name}${code ? ` ${code}` : ''})`, {
+    hint: 'Run again with UNBROKER_LOG_LEVEL=debug to see where.',
+    cause: error,
+  });
+}
+
+/** Text that cannot steer a terminal: control and escape characters become visible. */
+export function printable(text: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
+  return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, (char) => {
+    return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  });
+}

@@ -1,0 +1,166 @@
+/** `unbroker jobs …`: look at jobs and act on them. */
+import { Command } from 'commander';
+import { invalid, suggestion } from '../check.js';
+import { EXIT, UnbrokerError } from '../errors.js';
+import { JOB_STATES, type Job, type JobState } from '../jobs/job.js';
+import { type Context, printable, run } from './context.js';
+import { print, printJson, table } from './output.js';
+
+interface ListOptions {
+  readonly state?: string;
+  readonly kind?: string;
+  readonly source?: string;
+  readonly before?: string;
+  readonly limit: string;
+}
+
+const MAX_IDS = 1_000;
+
+export function jobsCommand(): Command {
+  const jobs = new Command('jobs').description('look at jobs, retry, discard or cancel them');
+  jobs
+    .command('list')
+    .description('newest first')
+    .option('--state <state>', JOB_STATES.join(', '))
+    .option('--kind <kind>')
+    .option('--source <prefix>', 'rows whose source starts with it, as rabbitmq:')
+    .option('--before <id>', 'the page below this id')
+    .option('--limit <n>', '1 to 1000', '50')
+    .action(run(list));
+  jobs.command('show').description('one job, its errors and its payload').argument('<id>').action(run(show));
+  jobs.command('stats').description('rows by kind and state').action(run(stats));
+  const acts = [
+    ['retry', 'dead or cancelled jobs run again', retry],
+    ['discard', 'waiting jobs become dead', discard],
+    ['cancel', 'waiting jobs will not run', cancel],
+  ] as const;
+  for (const [name, description, act] of acts) {
+    const command = jobs.command(name).description(description).argument('<ids...>', `at most ${MAX_IDS}`);
+    if (name === 'retry') command.option('--attempts <n>', 'starts allowed from here', '1');
+    command.action(run(act));
+  }
+  return jobs;
+}
+
+async function list(context: Context, options: ListOptions): Promise<undefined> {
+  const pool = await context.migratedPool();
+  const found = await context.store.list(pool, {
+    ...(options.state === undefined ? {} : { state: checkState(options.state) }),
+    ...(options.kind === undefined ? {} : { kind: options.kind }),
+    ...(options.source === undefined ? {} : { source: options.source }),
+    ...(options.before === undefined ? {} : { beforeId: checkId(options.before) }),
+    limit: checkCount(options.limit, '--limit', 1_000),
+  });
+  if (context.json) {
+    printJson({ jobs: found });
+    return;
+  }
+  const rows = found.map((job) => [
+    job.id,
+    job.kind,
+    job.state,
+    `${job.attempts}/${job.maxAttempts}`,
+    job.runAt,
+    job.source,
+    job.errors.at(-1)?.name,
+  ]);
+  print(table(['id', 'kind', 'state', 'attempts', 'run at', 'source', 'last error'], rows));
+  print(
+    found.length === 0 ? 'No job matches.' : `${found.length} shown; next page: --before ${found.at(-1)?.id}`,
+  );
+}
+
+async function show(context: Context, id: string): Promise<undefined> {
+  const pool = await context.migratedPool();
+  const job = await context.store.show(pool, checkId(id));
+  if (job === null) {
+    throw new UnbrokerError('job-missing', `There is no job ${id}`, {
+      hint: 'It may have been pruned; run: unbroker jobs list',
+      exitStatus: EXIT.badInput,
+    });
+  }
+  if (context.json) printJson(job);
+  else print(describe(job));
+}
+
+function describe(job: Job): string {
+  const { errors, payloadText, ...fields } = job;
+  const rows = Object.entries(fields)
+    .filter(([, value]) => value !== null)
+    .map(([name, value]) => [
+      name,
+      value instanceof Date || typeof value !== 'object' ? value : JSON.stringify(value),
+    ]);
+  const history = errors.map((e) => [e.attempt, e.at, e.name, e.message]);
+  return [
+    table(['field', 'value'], rows),
+    ...(history.length > 0 ? [table(['attempt', 'at', 'error', 'message'], history)] : []),
+    `payload: ${payloadText === null ? `(${job.bodyBytes} bytes in body)` : printable(payloadText)}`,
+  ].join('\n');
+}
+
+async function stats(context: Context): Promise<undefined> {
+  const pool = await context.migratedPool();
+  const found = await context.store.stats(pool);
+  if (context.json) printJson({ stats: found });
+  else
+    print(
+      table(
+        ['kind', 'state', 'jobs', 'oldest due'],
+        found.map((s) => [s.kind, s.state, s.count, s.oldestRunAt]),
+      ),
+    );
+}
+
+async function retry(context: Context, ids: string[], options: { attempts: string }): Promise<number> {
+  const more = checkCount(options.attempts, '--attempts', 1_000);
+  return act(context, ids, 'retried', 'dead or cancelled', (pool, vetted) =>
+    context.store.operatorRetry(pool, vetted, more),
+  );
+}
+
+async function discard(context: Context, ids: string[]): Promise<number> {
+  return act(context, ids, 'discarded', 'ready', (pool, vetted) =>
+    context.store.operatorDiscard(pool, vetted),
+  );
+}
+
+async function cancel(context: Context, ids: string[]): Promise<number> {
+  return act(context, ids, 'cancelled', 'ready', (pool, vetted) => context.store.cancel(pool, vetted));
+}
+
+async function act(
+  context: Context,
+  ids: string[],
+  done: string,
+  from: string,
+  change: (pool: Awaited<ReturnType<Context['migratedPool']>>, ids: string[]) => Promise<string[]>,
+): Promise<number> {
+  if (ids.length > MAX_IDS) throw invalid('The list of ids', `at most ${MAX_IDS} long`);
+  const vetted = [...new Set(ids.map(checkId))];
+  const changed = await change(await context.migratedPool(), vetted);
+  const unchanged = vetted.filter((id) => !changed.includes(id));
+  if (context.json) printJson({ [done]: changed, unchanged });
+  else {
+    print(`${changed.length} ${done}.`);
+    if (unchanged.length > 0)
+      print(`Left as they are (not ${from}, or no such job): ${unchanged.join(', ')}`);
+  }
+  return unchanged.length === 0 ? EXIT.ok : EXIT.failed;
+}
+
+function checkId(id: string): string {
+  if (/^[1-9]\d{0,17}$/.test(id)) return id;
+  throw invalid('The job id', 'a positive whole number, as unbroker jobs list prints it');
+}
+
+function checkState(state: string): JobState {
+  if (JOB_STATES.includes(state as JobState)) return state as JobState;
+  throw invalid('--state', `one of ${JOB_STATES.join(', ')}${suggestion(state, JOB_STATES)}`);
+}
+
+function checkCount(text: string, name: string, max: number): number {
+  const count = Number(text);
+  if (/^\d{1,6}$/.test(text) && count >= 1 && count <= max) return count;
+  throw invalid(name, `a whole number from 1 to ${max}`);
+}

@@ -1,0 +1,73 @@
+#!/usr/bin/env node
+/**
+ * The composition root of the command line: it knows every verb, nobody knows it. Heavy parts (the codemods' compiler,
+ * the HTTP server, the broker client) are loaded by the verb that needs them.
+ */
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError } from 'commander';
+import { EXIT } from '../errors.js';
+import { printable } from './context.js';
+import { jobsCommand } from './jobs.js';
+import { migrateCommand } from './migrate.js';
+import { workCommand } from './work.js';
+
+const version = (): string => {
+  const path = ['../../package.json', '../../../package.json'].map((p) => new URL(p, import.meta.url));
+  for (const url of path) {
+    try {
+      const found = JSON.parse(readFileSync(url, 'utf8')) as { name?: string; version?: string };
+      if (found.name === 'unbroker') return found.version ?? 'unknown';
+    } catch {
+      // The other place.
+    }
+  }
+  return 'unknown';
+};
+
+/** Options that every verb takes. */
+function withGlobals(command: Command): Command {
+  for (const leaf of leaves(command)) {
+    leaf
+      .option('--config <file>', 'config file (default: unbroker.config.ts in the working directory)')
+      .option('--schema <name>', 'schema of the jobs table (default: unbroker)')
+      .option('--json', 'answer with one JSON object as the last line')
+      .showHelpAfterError('(add --help for the options)');
+  }
+  return command;
+}
+
+function leaves(command: Command): Command[] {
+  return command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
+}
+
+function silenceErrors(command: Command): void {
+  command.exitOverride().configureOutput({ outputError: () => undefined });
+  for (const child of command.commands) silenceErrors(child);
+}
+
+const program = new Command('unbroker')
+  .description(
+    'Move off RabbitMQ and three job services onto one Postgres jobs table, without losing a message.',
+  )
+  .version(version())
+  .addHelpText(
+    'after',
+    '\nEnvironment: DATABASE_URL, AMQP_URL, RABBITMQ_MANAGEMENT_URL, UNBROKER_LOG_LEVEL.\n' +
+      'Exit status: 0 fine, 1 failed, 2 bad input, 3 books do not balance, 130 interrupted.',
+  );
+
+for (const command of [migrateCommand(), workCommand(), jobsCommand()])
+  program.addCommand(withGlobals(command));
+silenceErrors(program);
+
+try {
+  await program.parseAsync();
+} catch (error) {
+  if (!(error instanceof CommanderError)) throw error;
+  const asked = ['commander.helpDisplayed', 'commander.version', 'commander.help'].includes(error.code);
+  process.exitCode = asked && error.exitCode === 0 ? EXIT.ok : EXIT.badInput;
+  if (!asked) {
+    const message = printable(error.message.replace(/^error: /, ''));
+    process.stderr.write(`unbroker: ${message}. Run: unbroker --help [usage]\n`);
+  }
+}

@@ -1,0 +1,30 @@
+/** `unbroker migrate`: bring the schema up to date, or print the DDL for a team's own migration tool. */
+import { Command } from 'commander';
+import { migrate, migrationSql } from '../migrate.js';
+import { run } from './context.js';
+import { print, printJson } from './output.js';
+
+export function migrateCommand(): Command {
+  return new Command('migrate')
+    .description('create or update the jobs table and its functions')
+    .option('--sql', 'print the DDL instead of running it')
+    .action(
+      run(async (context, options: { sql?: boolean }) => {
+        if (options.sql) {
+          print(migrationSql(context.schema));
+          return;
+        }
+        const result = await migrate(context.pool(), {
+          schema: context.schema,
+          onMigration: (name) => context.log.info({ migration: name }, 'applying'),
+        });
+        if (context.json) printJson(result);
+        else if (result.applied.length === 0)
+          print(`Schema ${result.schema} is up to date at version ${result.to}.`);
+        else
+          print(
+            `Schema ${result.schema}: version ${result.from} to ${result.to} (${result.applied.join(', ')}).`,
+          );
+      }),
+    );
+}

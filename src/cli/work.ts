@@ -1,0 +1,130 @@
+/** `unbroker work`: a worker process with the handlers that the config names. */
+import { resolve } from 'node:path';
+import { Command } from 'commander';
+import { createJiti } from 'jiti';
+import { parseDuration } from '../check.js';
+import { WORKER_BOUNDS } from '../config.js';
+import { EXIT, UnbrokerError } from '../errors.js';
+import type { Handler } from '../jobs/handler.js';
+import { createWorker, type WorkerEvent } from '../jobs/worker.js';
+import { type Context, run } from './context.js';
+import { print, printJson } from './output.js';
+
+interface WorkOptions {
+  readonly concurrency?: string;
+  readonly lease?: string;
+  readonly untilIdle?: boolean;
+}
+
+export function workCommand(): Command {
+  return new Command('work')
+    .description('claim jobs and run them with the handlers of the config')
+    .option('--concurrency <n>', 'jobs at once (default 10)')
+    .option('--lease <duration>', 'how long a dead worker keeps its jobs, as 30s (default)')
+    .option('--until-idle', 'end when nothing is due')
+    .action(run(work));
+}
+
+async function work(context: Context, options: WorkOptions): Promise<number> {
+  const settings = workerSettings(context, options);
+  const handlers = await loadHandlers(context);
+  const pool = await context.migratedPool(5);
+  const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0 };
+  const names = { complete: 'done', retry: 'retried', snooze: 'snoozed', discard: 'dead' } as const;
+
+  return new Promise((resolveStatus) => {
+    let ending = false;
+    const worker = createWorker({
+      db: pool,
+      schema: context.schema,
+      handlers,
+      log: context.log,
+      ...settings,
+      onEvent: (event: WorkerEvent) => {
+        if (event.type === 'settled') counts[names[event.outcome.type]] += 1;
+        if (event.type === 'lost') counts.lost += 1;
+        if (event.type === 'idle' && options.untilIdle) end(EXIT.ok);
+      },
+    });
+    const end = (status: number): void => {
+      if (ending) return;
+      ending = true;
+      void worker.stop().then(() => {
+        process.off('SIGINT', interrupt).off('SIGTERM', terminate);
+        if (context.json) printJson(counts);
+        else
+          print(
+            `Worker ended: ${Object.entries(counts)
+              .map(([name, n]) => `${n} ${name}`)
+              .join(', ')}.`,
+          );
+        resolveStatus(status);
+      });
+    };
+    // A second signal ends it at once: leases then run out and the jobs are taken back.
+    const interrupt = (): void => (ending ? process.exit(EXIT.interrupted) : end(EXIT.interrupted));
+    const terminate = (): void => (ending ? process.exit(EXIT.interrupted) : end(EXIT.ok));
+    process.on('SIGINT', interrupt).on('SIGTERM', terminate);
+    worker.start();
+    context.log.info({ kinds: Object.keys(handlers), ...settings }, 'working');
+  });
+}
+
+function workerSettings(context: Context, options: WorkOptions) {
+  const { leaseMs: bounds, concurrency } = WORKER_BOUNDS;
+  const { logLevel: _level, ...fromConfig } = context.config.worker ?? {};
+  const settings: { concurrency?: number; leaseMs?: number; pollMs?: number } = { ...fromConfig };
+  if (options.lease !== undefined)
+    settings.leaseMs = parseDuration(options.lease, '--lease', bounds.min, bounds.max);
+  if (options.concurrency !== undefined) {
+    const count = /^\d{1,5}$/.test(options.concurrency) ? Number(options.concurrency) : 0;
+    if (count < concurrency.min || count > concurrency.max) {
+      throw new UnbrokerError('config-invalid', '--concurrency is not valid', {
+        hint: `It must be a whole number from ${concurrency.min} to ${concurrency.max}.`,
+        exitStatus: EXIT.badInput,
+      });
+    }
+    settings.concurrency = count;
+  }
+  return settings;
+}
+
+/** The config's own handlers, beside those that a configured part of ours brings. */
+async function loadHandlers(context: Context): Promise<Record<string, Handler>> {
+  const handlers: Record<string, Handler> = {};
+  if (context.config.handlers !== undefined) {
+    const path = resolve(context.directory, context.config.handlers);
+    let loaded: unknown;
+    try {
+      loaded = await createJiti(import.meta.url, { interopDefault: true }).import(path, { default: true });
+    } catch (error) {
+      throw new UnbrokerError('handlers-unreadable', 'The handlers module cannot be loaded', {
+        hint: 'Check `handlers` in the config and that the module runs by itself.',
+        exitStatus: EXIT.badInput,
+        cause: error,
+      });
+    }
+    Object.assign(handlers, checkHandlers(loaded));
+  }
+  if (Object.keys(handlers).length === 0) {
+    throw new UnbrokerError('handlers-missing', 'There is no handler to work with', {
+      hint: 'Name a module in the config: handlers: "./handlers.ts", whose default export maps kinds to functions.',
+      exitStatus: EXIT.badInput,
+    });
+  }
+  return handlers;
+}
+
+function checkHandlers(loaded: unknown): Record<string, Handler> {
+  const entries = typeof loaded === 'object' && loaded !== null ? Object.entries(loaded) : [];
+  const fits = (value: unknown): value is Handler =>
+    typeof value === 'function' ||
+    (typeof value === 'object' &&
+      value !== null &&
+      typeof (value as { handle?: unknown }).handle === 'function');
+  if (entries.length > 0 && entries.every(([, value]) => fits(value))) return Object.fromEntries(entries);
+  throw new UnbrokerError('handlers-invalid', 'The handlers module does not export kinds with functions', {
+    hint: 'Write: export default { "order.receipt": async (job) => { … } }',
+    exitStatus: EXIT.badInput,
+  });
+}

@@ -1,0 +1,78 @@
+/**
+ * The shape of `unbroker.config.ts` and its check. Pure: reading the file is the command line's business. Sections of
+ * parts (drain, serve, notify) are checked by those parts; here they are only put together.
+ */
+import { anything, type Checker, integer, object, oneOf, string } from './check.js';
+import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
+import { quoteSchema } from './jobs/schema-name.js';
+
+export interface Config {
+  /** Default `unbroker`. */
+  readonly schema?: string;
+  /** Where `DATABASE_URL`, `AMQP_URL` are taken from when the environment has other names for them. */
+  readonly databaseUrlEnv?: string;
+  readonly amqpUrlEnv?: string;
+  /** A module whose default export maps kinds to handlers, relative to the config file. */
+  readonly handlers?: string;
+  readonly worker?: WorkerConfig;
+  readonly seam?: SeamConfig;
+  readonly drain?: unknown;
+  readonly serve?: unknown;
+  readonly notify?: unknown;
+}
+
+export interface WorkerConfig {
+  /** Jobs at once. Default 10. */
+  readonly concurrency?: number;
+  /** Default 30,000. */
+  readonly leaseMs?: number;
+  /** Poll while idle. Default 200. */
+  readonly pollMs?: number;
+  readonly logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
+}
+
+/** Bounds of a worker's settings; the library checks the same. */
+export const WORKER_BOUNDS = {
+  concurrency: { min: 1, max: 10_000 },
+  /** Under 100 ms an ordinary pause of the event loop loses the lease; over a day a dead worker hides its jobs. */
+  leaseMs: { min: 100, max: 86_400_000 },
+  pollMs: { min: 5, max: 60_000 },
+} as const;
+
+const schemaName: Checker<string> = (value, path) => {
+  const name = string({ maxLength: 63 })(value, path);
+  quoteSchema(name);
+  return name;
+};
+
+const environmentName = string({
+  pattern: /^[A-Z_][A-Z0-9_]*$/,
+  expected: 'the name of an environment variable (not a URL: secrets stay out of files)',
+});
+
+const checkShape = object({
+  schema: schemaName,
+  databaseUrlEnv: environmentName,
+  amqpUrlEnv: environmentName,
+  handlers: string(),
+  worker: object({
+    concurrency: integer(WORKER_BOUNDS.concurrency.min, WORKER_BOUNDS.concurrency.max),
+    leaseMs: integer(WORKER_BOUNDS.leaseMs.min, WORKER_BOUNDS.leaseMs.max),
+    pollMs: integer(WORKER_BOUNDS.pollMs.min, WORKER_BOUNDS.pollMs.max),
+    logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
+  }),
+  seam: checkSeamConfig,
+  drain: anything,
+  serve: anything,
+  notify: anything,
+});
+
+/** Throws `config-invalid` (exit 2), naming the key and what it must be. */
+export function checkConfig(value: unknown): Config {
+  return checkShape(value, 'config');
+}
+
+/** Types a config file: `export default defineConfig({ … })`. */
+export function defineConfig(config: Config): Config {
+  return config;
+}

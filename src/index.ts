@@ -1,0 +1,31 @@
+/**
+ * The public door of the library.
+ */
+export { type Config, defineConfig } from './config.js';
+export { createEnqueue, type EnqueueClient, enqueue, enqueueMany } from './enqueue.js';
+export { UnbrokerError } from './errors.js';
+export {
+  type Handler,
+  type HandlerContext,
+  type HandlerFunction,
+  type HandlerJob,
+  type KindOptions,
+  LeaseLost,
+  type PayloadSchema,
+} from './jobs/handler.js';
+export type {
+  ClaimedJob,
+  Enqueued,
+  EnqueueOptions,
+  Job,
+  JobError,
+  JobState,
+  Json,
+  NewJob,
+  Queryable,
+  RetryPolicy,
+} from './jobs/job.js';
+export { Discard, type Outcome, RetryAfter, Snooze } from './jobs/settle.js';
+export { createWorker, type Worker, type WorkerEvent, type WorkerOptions } from './jobs/worker.js';
+export type { Log } from './log.js';
+export { type MigrateOptions, type MigrateResult, migrate, migrationSql } from './migrate.js';

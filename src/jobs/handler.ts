@@ -1,0 +1,144 @@
+/**
+ * What a handler is given and what a kind may say about itself; and the run of one job, from its lease to how it
+ * ended. It writes nothing but checkpoints: what follows from the end is settle.ts's answer.
+ */
+import type { Log } from '../log.js';
+import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
+import { LIMITS } from './job.js';
+import { Discard, type HandlerEnd } from './settle.js';
+import type { Store } from './store.js';
+
+/** A claimed job with its payload parsed on first use. */
+export type HandlerJob<Payload = unknown> = ClaimedJob & { readonly payload: Payload };
+
+export interface HandlerContext {
+  /** Aborted when the lease is lost or the worker must end: stop, the result will not be written. */
+  readonly signal: AbortSignal;
+  /** Saves progress under the lease, committed when it resolves. Throws LeaseLost when the job is no longer ours. */
+  checkpoint(progress: Json): Promise<void>;
+  readonly log: Log;
+}
+
+/** Its return value is stored as `result` (JSON up to 16 KiB); what it throws fails the attempt. */
+export type HandlerFunction = (job: HandlerJob, context: HandlerContext) => unknown;
+
+export interface KindOptions {
+  readonly handle: HandlerFunction;
+  /** Jobs of this kind at once in this worker. Default: the worker's concurrency. */
+  readonly concurrency?: number;
+  /** Default exponential, 1 s doubling to 1 h, full jitter. A job's own policy goes first. */
+  readonly retryPolicy?: RetryPolicy;
+  /** `park`: a job whose worker died goes dead for a person to look at. Default `retry`. */
+  readonly onLeaseExpired?: 'retry' | 'park';
+  /** Any Standard Schema validator; a payload that fails it makes the job dead at once. */
+  readonly schema?: PayloadSchema;
+}
+
+export type Handler = HandlerFunction | KindOptions;
+
+/** The part of Standard Schema (standardschema.dev, version 1) that is used here. */
+export interface PayloadSchema {
+  readonly '~standard': {
+    readonly version: 1;
+    validate(value: unknown): StandardResult | Promise<StandardResult>;
+  };
+}
+
+type StandardResult = {
+  readonly value?: unknown;
+  readonly issues?:
+    | readonly {
+        readonly message: string;
+        readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
+      }[]
+    | undefined;
+};
+
+/** The job belongs to somebody else by now; end the handler, nothing it does will be recorded. */
+export class LeaseLost extends Error {
+  constructor() {
+    super('the lease of this job is lost');
+    this.name = 'LeaseLost';
+  }
+}
+
+class ParsedJob {
+  #parsed = false;
+  #payload: unknown = null;
+
+  constructor(job: ClaimedJob) {
+    Object.assign(this, job);
+  }
+
+  get payload(): unknown {
+    if (!this.#parsed) {
+      const text = (this as unknown as ClaimedJob).payloadText;
+      this.#payload = text === null ? null : JSON.parse(text);
+      this.#parsed = true;
+    }
+    return this.#payload;
+  }
+}
+
+/** One job in this process: its lease's local deadline, its signal, whether it is still ours. */
+export class Run implements HandlerContext {
+  /** Monotonic ms, counted from before the claim or extension was sent: never later than the database's own. */
+  deadlineAt: number;
+  lost = false;
+  /** Handed to the settler: an extension that finds it gone means settled, not lost. */
+  settling = false;
+  #controller: AbortController | undefined;
+
+  constructor(
+    readonly job: ClaimedJob,
+    deadlineAt: number,
+    readonly log: Log,
+    private readonly store: Store,
+    private readonly db: Queryable,
+  ) {
+    this.deadlineAt = deadlineAt;
+  }
+
+  get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.lost && !this.#controller.signal.aborted) this.#controller.abort(new LeaseLost());
+    return this.#controller.signal;
+  }
+
+  /** The lease is gone: tell the handler, write nothing more. */
+  lose(): void {
+    this.lost = true;
+    this.#controller?.abort(new LeaseLost());
+  }
+
+  async checkpoint(progress: Json): Promise<void> {
+    const text = JSON.stringify(progress);
+    if (text.length > LIMITS.resultBytes)
+      throw new TypeError(`progress is larger than ${LIMITS.resultBytes} bytes`);
+    if (this.lost || !(await this.store.checkpoint(this.db, this.job, text))) {
+      this.lose();
+      throw new LeaseLost();
+    }
+  }
+
+  /** Runs the handler to its end. Never throws. */
+  async execute(kind: KindOptions): Promise<HandlerEnd> {
+    try {
+      const job = new ParsedJob(this.job) as unknown as HandlerJob;
+      if (kind.schema !== undefined) await checkPayload(kind.schema, job.payload);
+      return { type: 'returned', value: await kind.handle(job, this) };
+    } catch (error) {
+      return { type: 'threw', error };
+    }
+  }
+}
+
+/** Names the places, not the values: a payload has no business in an error. */
+async function checkPayload(schema: PayloadSchema, payload: unknown): Promise<void> {
+  const { issues } = await schema['~standard'].validate(payload);
+  if (issues === undefined || issues.length === 0) return;
+  const places = issues.slice(0, 10).map(({ path = [] }) => {
+    return path.map((part) => String(typeof part === 'object' ? part.key : part)).join('.') || '(root)';
+  });
+  throw new Discard(`the payload does not fit the kind's schema at: ${places.join(', ')}`, 'payload-invalid');
+}

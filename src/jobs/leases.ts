@@ -1,0 +1,100 @@
+/**
+ * The leases that this worker holds: extended together, each with a local deadline on the monotonic clock, counted
+ * from before the request that granted it was sent. A deadline that passes ends the handler's right to run, whether or
+ * not the database can be asked.
+ */
+import type { Run } from './handler.js';
+import type { Queryable } from './job.js';
+import { within } from './signal.js';
+import type { Store } from './store.js';
+
+export interface LeasesOptions {
+  readonly store: Store;
+  readonly db: Queryable;
+  readonly leaseMs: number;
+  readonly onLost: (run: Run) => void;
+  readonly onError: (error: unknown) => void;
+}
+
+/** Rows of one extension. */
+const BATCH = 1_000;
+
+export class Leases {
+  readonly #held = new Map<string, Run>();
+  #timers: NodeJS.Timeout[] = [];
+  #extending = false;
+  readonly #options: LeasesOptions;
+
+  constructor(options: LeasesOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#held.size;
+  }
+
+  start(): void {
+    const { leaseMs } = this.#options;
+    // A third: two extensions may fail before a lease ends.
+    this.#timers = [
+      setInterval(() => void this.extend(), Math.ceil(leaseMs / 3)),
+      setInterval(() => this.#checkDeadlines(), Math.max(20, Math.min(1_000, leaseMs / 20))),
+    ];
+  }
+
+  /** Timers run until here, shutdown included: a handler that is waited for keeps its lease. */
+  stop(): void {
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#timers = [];
+  }
+
+  add(run: Run): void {
+    this.#held.set(run.job.id, run);
+  }
+
+  /** Only if it is this very run: the same job may be held again under a newer token. */
+  remove(run: Run): void {
+    if (this.#held.get(run.job.id) === run) this.#held.delete(run.job.id);
+  }
+
+  runs(): Run[] {
+    return [...this.#held.values()];
+  }
+
+  async extend(): Promise<void> {
+    // One at a time: a request that hangs is overtaken by the deadlines, not by more requests.
+    if (this.#extending) return;
+    this.#extending = true;
+    try {
+      const runs = this.runs();
+      for (let start = 0; start < runs.length; start += BATCH)
+        await this.#extendBatch(runs.slice(start, start + BATCH));
+    } catch (error) {
+      this.#options.onError(error);
+    } finally {
+      this.#extending = false;
+    }
+  }
+
+  async #extendBatch(runs: readonly Run[]): Promise<void> {
+    const { store, db, leaseMs } = this.#options;
+    const sentAt = performance.now();
+    const held = runs.map((run) => run.job);
+    const kept = new Set(await within(store.extend(db, held, leaseMs), leaseMs));
+    for (const run of runs) {
+      if (kept.has(run.job.id)) run.deadlineAt = sentAt + leaseMs;
+      else if (!run.settling && this.#held.get(run.job.id) === run) this.#lose(run);
+    }
+  }
+
+  #checkDeadlines(): void {
+    const now = performance.now();
+    for (const run of this.#held.values()) if (run.deadlineAt <= now && !run.settling) this.#lose(run);
+  }
+
+  #lose(run: Run): void {
+    this.remove(run);
+    run.lose();
+    this.#options.onLost(run);
+  }
+}

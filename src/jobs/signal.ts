@@ -1,0 +1,58 @@
+/**
+ * Two small waits: for an event with a limit, and for an answer with a limit. Nothing here knows what is waited for.
+ */
+import { UnbrokerError } from '../errors.js';
+
+/** Wakes whoever waits. A fire with nobody waiting is forgotten: waiters look at the state first. */
+export class Signal {
+  #waiting = new Set<() => void>();
+
+  fire(): void {
+    for (const wake of this.#waiting) wake();
+  }
+
+  /** Until the next fire, at most `maxMs`. */
+  wait(maxMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        this.#waiting.delete(done);
+        resolve();
+      };
+      const timer = setTimeout(done, maxMs);
+      this.#waiting.add(done);
+    });
+  }
+}
+
+/**
+ * The promise's answer, or `database-slow` after `maxMs`: a half-open connection must not make a loop deaf for ever.
+ * `onLate` gets an answer that comes after all.
+ */
+export async function within<T>(
+  promise: Promise<T>,
+  maxMs: number,
+  onLate: (late: T) => void = () => {},
+): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  let late = false;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      late = true;
+      reject(
+        new UnbrokerError('database-slow', `The database did not answer within ${maxMs} ms`, {
+          hint: 'It is asked again.',
+        }),
+      );
+    }, maxMs);
+  });
+  promise.then(
+    (value) => late && onLate(value),
+    () => undefined,
+  );
+  try {
+    return await Promise.race([promise, timeout]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,345 @@
+/**
+ * Claim, run, settle, and give back: the loop of one worker process. It decides when to ask the database, never what
+ * an outcome means (settle.ts) nor how it is written (store.ts). A lost database never ends it.
+ */
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+import { EXIT, UnbrokerError } from '../errors.js';
+import { errorFields, type Log, SILENT } from '../log.js';
+import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
+import type { ClaimedJob, Queryable } from './job.js';
+import { Leases } from './leases.js';
+import { DEFAULT_RETRY_POLICY } from './retry.js';
+import { DEFAULT_SCHEMA } from './schema-name.js';
+import { type Outcome, settle } from './settle.js';
+import { Settler } from './settler.js';
+import { Signal, within } from './signal.js';
+import { createStore, type KindDemand, type Reaped, type Store } from './store.js';
+import { Upkeep } from './upkeep.js';
+
+export interface WorkerOptions {
+  /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
+  readonly db: Queryable;
+  /** Default `unbroker`. */
+  readonly schema?: string;
+  /** Kinds that this worker knows; jobs of other kinds are left alone. */
+  readonly handlers: Readonly<Record<string, Handler>>;
+  /** Jobs at once, all kinds together. Default 10; 1 to 10,000. */
+  readonly concurrency?: number;
+  /** How long a dead worker keeps its jobs. Default 30,000; 100 to 86,400,000. Extended every third of it. */
+  readonly leaseMs?: number;
+  /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
+  readonly pollMs?: number;
+  /** Time between upkeep sweeps; 0 leaves upkeep to other workers. Default 5,000. */
+  readonly upkeepMs?: number;
+  /** Finished rows older than this are removed. Default: kept. */
+  readonly retentionMs?: number;
+  /** Default: silent. */
+  readonly log?: Log;
+  /** For metrics and tests; must not throw. */
+  readonly onEvent?: (event: WorkerEvent) => void;
+}
+
+export type WorkerEvent =
+  | { readonly type: 'claimed'; readonly jobs: readonly ClaimedJob[] }
+  | { readonly type: 'settled'; readonly job: ClaimedJob; readonly outcome: Outcome }
+  /** The lease ended before the outcome was written: another start may follow or have followed. */
+  | { readonly type: 'lost'; readonly job: ClaimedJob }
+  | { readonly type: 'reaped'; readonly jobs: readonly Reaped[] }
+  | { readonly type: 'idle' }
+  | { readonly type: 'database-error'; readonly error: unknown };
+
+export interface Worker {
+  start(): void;
+  /**
+   * Stops claiming, waits up to `deadlineMs` (default 30,000) for handlers, aborts the rest and gives their jobs back
+   * without spending an attempt. End the process after it: an aborted handler that goes on runs beside the next start.
+   */
+  stop(options?: { readonly deadlineMs?: number }): Promise<void>;
+  /** Looks for work now instead of at the next poll. */
+  wake(): void;
+  /** True while the database answers. */
+  readonly ready: boolean;
+  /** Handlers now running. */
+  readonly running: number;
+}
+
+/** With few free slots, claims come at most this often: each costs a statement, and slots free up one by one. */
+const MIN_CLAIM_MS = 5;
+const MAX_BACKOFF_MS = 10_000;
+
+/** Throws `worker-invalid` (exit 2) for settings out of range. */
+export function createWorker(options: WorkerOptions): Worker {
+  return new JobWorker(options);
+}
+
+class JobWorker implements Worker {
+  ready = false;
+  readonly #db: Queryable;
+  readonly #store: Store;
+  readonly #name = `${hostname().slice(0, 60)}:${process.pid}:${randomBytes(4).toString('hex')}`;
+  readonly #kinds = new Map<string, KindOptions>();
+  readonly #concurrency: number;
+  readonly #leaseMs: number;
+  readonly #pollMs: number;
+  readonly #log: Log;
+  readonly #emit: (event: WorkerEvent) => void;
+  readonly #leases: Leases;
+  readonly #settler: Settler;
+  readonly #upkeep: Upkeep | undefined;
+
+  readonly #runningByKind = new Map<string, number>();
+  readonly #executing = new Set<Run>();
+  #rotation = 0;
+  #stopping = false;
+  #loop: Promise<void> | undefined;
+  #lastClaimAt = Number.NEGATIVE_INFINITY;
+  #idlePollMs = MIN_CLAIM_MS;
+  /** Since when a job waits to be claimed alone; undefined when none does. */
+  #soloSince: number | undefined;
+  /** Fired when a slot frees up or a result is written. */
+  readonly #slotFreed = new Signal();
+  /** Fired when there may be work: wake(), stop(), a job that waits to run alone. */
+  readonly #nudged = new Signal();
+
+  constructor(options: WorkerOptions) {
+    this.#concurrency = bounded('concurrency', options.concurrency ?? 10, 1, 10_000);
+    this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
+    this.#pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
+    const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
+    for (const [kind, handler] of Object.entries(options.handlers)) {
+      const kindOptions = typeof handler === 'function' ? { handle: handler } : handler;
+      bounded(`handlers.${kind}.concurrency`, kindOptions.concurrency ?? 1, 1, 10_000);
+      this.#kinds.set(kind, kindOptions);
+    }
+    if (this.#kinds.size === 0) throw workerInvalid('handlers is empty', 'Register at least one kind.');
+    this.#db = options.db;
+    this.#store = createStore(options.schema ?? DEFAULT_SCHEMA);
+    this.#log = options.log ?? SILENT;
+    this.#emit = options.onEvent ?? (() => undefined);
+    const shared = {
+      store: this.#store,
+      db: this.#db,
+      onError: (error: unknown) => this.#databaseError(error),
+    };
+    this.#leases = new Leases({ ...shared, leaseMs: this.#leaseMs, onLost: (run) => this.#lost(run) });
+    this.#settler = new Settler({
+      ...shared,
+      onSettled: ({ run, outcome }, written) => {
+        this.#leases.remove(run);
+        if (written) this.#emit({ type: 'settled', job: run.job, outcome });
+        else this.#lost(run);
+        this.#slotFreed.fire();
+      },
+    });
+    if (upkeepMs > 0) {
+      this.#upkeep = new Upkeep({
+        ...shared,
+        everyMs: upkeepMs,
+        ...(options.retentionMs === undefined ? {} : { retentionMs: options.retentionMs }),
+        onReaped: (jobs) => this.#emit({ type: 'reaped', jobs }),
+        onSwept: () => this.#lookForSolo(),
+      });
+    }
+  }
+
+  get running(): number {
+    return this.#executing.size;
+  }
+
+  start(): void {
+    if (this.#loop !== undefined) return;
+    this.#leases.start();
+    this.#upkeep?.start();
+    this.#loop = this.#run();
+  }
+
+  wake(): void {
+    this.#idlePollMs = MIN_CLAIM_MS;
+    this.#nudged.fire();
+  }
+
+  async stop({ deadlineMs = 30_000 } = {}): Promise<void> {
+    this.#stopping = true;
+    this.#upkeep?.stop();
+    this.#nudged.fire();
+    this.#slotFreed.fire();
+    await this.#loop;
+    const deadlineAt = performance.now() + deadlineMs;
+    for (
+      let leftMs = deadlineMs;
+      this.#executing.size > 0 && leftMs > 0;
+      leftMs = deadlineAt - performance.now()
+    ) {
+      await this.#slotFreed.wait(leftMs);
+    }
+    await this.#giveBack([...this.#executing]);
+    // Past the lease nothing could be written any more.
+    await within(this.#settler.drained(), this.#leaseMs).catch((error) => this.#databaseError(error));
+    this.#leases.stop();
+  }
+
+  async #run(): Promise<void> {
+    let backoffMs = 50;
+    while (!this.#stopping) {
+      try {
+        await this.#turn();
+        backoffMs = 50;
+      } catch (error) {
+        this.#databaseError(error);
+        // Jittered, so that a fleet does not come back in step.
+        await this.#nudged.wait(backoffMs * (0.5 + Math.random()));
+        backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
+      }
+    }
+  }
+
+  /** One look at the situation: wait, or claim. */
+  async #turn(): Promise<void> {
+    if (this.#soloSince !== undefined && (await this.#soloTurn())) return;
+    const free =
+      this.#concurrency - this.#executing.size - Math.max(0, this.#settler.pending - this.#concurrency);
+    const demands = this.#demands();
+    if (free <= 0 || demands.length === 0) return this.#slotFreed.wait(this.#pollMs);
+    const sinceMs = performance.now() - this.#lastClaimAt;
+    if (this.#executing.size > 0 && free < this.#concurrency / 2 && sinceMs < MIN_CLAIM_MS) {
+      return this.#nudged.wait(MIN_CLAIM_MS - sinceMs);
+    }
+    const asked = Math.min(
+      free,
+      demands.reduce((sum, demand) => sum + demand.limit, 0),
+    );
+    const claimed = await this.#claim((db) =>
+      this.#store.claim(db, demands, free, this.#name, this.#leaseMs),
+    );
+    if (claimed.length >= asked) return;
+    if (claimed.length > 0) this.#idlePollMs = MIN_CLAIM_MS;
+    else if (this.#executing.size === 0) this.#emit({ type: 'idle' });
+    await this.#nudged.wait(this.#idlePollMs);
+    this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
+  }
+
+  /** What each kind may still take, beginning with another kind each time so that none starves behind another. */
+  #demands(): KindDemand[] {
+    const kinds = [...this.#kinds];
+    this.#rotation = (this.#rotation + 1) % kinds.length;
+    return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
+      .map(([kind, options]) => ({
+        kind,
+        limit: (options.concurrency ?? this.#concurrency) - (this.#runningByKind.get(kind) ?? 0),
+        park: options.onLeaseExpired === 'park',
+      }))
+      .filter((demand) => demand.limit > 0);
+  }
+
+  /** Claims and starts. Local deadlines count from before the request. */
+  async #claim(ask: (db: Queryable) => Promise<readonly ClaimedJob[]>): Promise<readonly ClaimedJob[]> {
+    const sentAt = performance.now();
+    this.#lastClaimAt = sentAt;
+    const jobs = await within(ask(this.#db), this.#leaseMs, (late) => void this.#release(late));
+    this.ready = true;
+    if (jobs.length === 0) return jobs;
+    const runs = jobs.map((job) => new Run(job, sentAt + this.#leaseMs, this.#log, this.#store, this.#db));
+    for (const run of runs) this.#leases.add(run);
+    this.#emit({ type: 'claimed', jobs });
+    if (this.#stopping) await this.#giveBack(runs);
+    else for (const run of runs) void this.#execute(run);
+    return jobs;
+  }
+
+  async #execute(run: Run): Promise<void> {
+    const { kind } = run.job;
+    const options = this.#kinds.get(kind) as KindOptions;
+    this.#executing.add(run);
+    this.#runningByKind.set(kind, (this.#runningByKind.get(kind) ?? 0) + 1);
+    const end = await run.execute(options);
+    this.#executing.delete(run);
+    this.#runningByKind.set(kind, (this.#runningByKind.get(kind) ?? 1) - 1);
+    if (!run.lost && !(end.type === 'threw' && end.error instanceof LeaseLost)) {
+      const outcome = settle(run.job, end, options.retryPolicy ?? DEFAULT_RETRY_POLICY, Math.random());
+      if (end.type === 'threw') {
+        this.#log.warn(
+          {
+            job: run.job.id,
+            kind,
+            attempt: run.job.attempt,
+            outcome: outcome.type,
+            ...errorFields(end.error),
+          },
+          'a handler threw',
+        );
+      }
+      this.#settler.push({ run, outcome });
+    }
+    this.#slotFreed.fire();
+  }
+
+  /**
+   * A job whose last lease expired runs alone: claim nothing until this worker is empty, then take it. True while that
+   * goes on. Patience ends after one lease, so that a long job beside it does not idle the other slots.
+   */
+  async #soloTurn(): Promise<boolean> {
+    if (performance.now() - (this.#soloSince as number) > this.#leaseMs) {
+      this.#soloSince = undefined;
+      return false;
+    }
+    if (this.#executing.size > 0) {
+      await this.#slotFreed.wait(this.#pollMs);
+      return true;
+    }
+    const all = [...this.#kinds].map(([kind, o]) => ({ kind, limit: 1, park: o.onLeaseExpired === 'park' }));
+    const claimed = await this.#claim(async (db) => {
+      const job = await this.#store.claimSolo(db, all, this.#name, this.#leaseMs);
+      return job === null ? [] : [job];
+    });
+    this.#soloSince = claimed.length === 0 ? undefined : performance.now();
+    return claimed.length > 0;
+  }
+
+  async #lookForSolo(): Promise<void> {
+    if (await this.#store.soloWaiting(this.#db, [...this.#kinds.keys()])) {
+      this.#soloSince ??= performance.now();
+      this.#nudged.fire();
+    }
+  }
+
+  /** Ends these runs here and returns their jobs, attempts included. Failing that, the reaper does it later. */
+  async #giveBack(runs: readonly Run[]): Promise<void> {
+    if (runs.length === 0) return;
+    for (const run of runs) {
+      run.lose();
+      this.#leases.remove(run);
+    }
+    await this.#release(runs.map((run) => run.job));
+  }
+
+  async #release(jobs: readonly ClaimedJob[]): Promise<void> {
+    if (jobs.length === 0) return;
+    await within(this.#store.release(this.#db, jobs), this.#leaseMs).catch((error) =>
+      this.#databaseError(error),
+    );
+  }
+
+  #lost(run: Run): void {
+    this.#emit({ type: 'lost', job: run.job });
+    this.#log.warn({ job: run.job.id, kind: run.job.kind, attempt: run.job.attempt }, 'a lease was lost');
+  }
+
+  #databaseError(error: unknown): void {
+    this.ready = false;
+    this.#emit({ type: 'database-error', error });
+    this.#log.error(errorFields(error), 'the database did not answer; trying again');
+  }
+}
+
+function bounded(name: string, value: number, min: number, max: number): number {
+  if (Number.isFinite(value) && value >= min && value <= max) return value;
+  throw workerInvalid(`${name} is out of range`, `Give a number from ${min} to ${max}.`);
+}
+
+function workerInvalid(what: string, hint: string): UnbrokerError {
+  return new UnbrokerError('worker-invalid', `The worker cannot start: ${what}`, {
+    hint,
+    exitStatus: EXIT.badInput,
+  });
+}
