@@ -41,10 +41,13 @@ interface XDeath {
   readonly count: number;
 }
 
-/** Our own headers first, then the broker's. Newest entry first in `x-death`, so the last one is the first death. */
+/**
+ * Our own headers first, then the broker's. `x-death` has the newest entry first; the home queue is where the message
+ * was first rejected, for it may have expired from a wait queue before that.
+ */
 export function readDeath(headers: Headers, fallbackQueue: string): Death {
   const deaths = readXDeath(headers['x-death']);
-  const first = deaths.at(-1);
+  const first = deaths.findLast((death) => death.reason === 'rejected') ?? deaths.at(-1);
   const queue = text(headers['x-original-queue']) ?? first?.queue ?? fallbackQueue;
   const rejected = deaths
     .filter((death) => death.queue === queue && death.reason === 'rejected')
