@@ -8,7 +8,7 @@ import { LIMITS } from './job.js';
 import { Discard, type HandlerEnd } from './settle.js';
 import type { Store } from './store.js';
 
-/** A claimed job with its payload parsed on first use. */
+/** A claimed job with its payload parsed; numbers past 2^53 are exact only in `payloadText`. */
 export type HandlerJob<Payload = unknown> = ClaimedJob & { readonly payload: Payload };
 
 export interface HandlerContext {
@@ -62,24 +62,6 @@ export class LeaseLost extends Error {
   }
 }
 
-class ParsedJob {
-  #parsed = false;
-  #payload: unknown = null;
-
-  constructor(job: ClaimedJob) {
-    Object.assign(this, job);
-  }
-
-  get payload(): unknown {
-    if (!this.#parsed) {
-      const text = (this as unknown as ClaimedJob).payloadText;
-      this.#payload = text === null ? null : JSON.parse(text);
-      this.#parsed = true;
-    }
-    return this.#payload;
-  }
-}
-
 /** One job in this process: its lease's local deadline, its signal, whether it is still ours. */
 export class Run implements HandlerContext {
   /** Monotonic ms, counted from before the claim or extension was sent: never later than the database's own. */
@@ -124,7 +106,8 @@ export class Run implements HandlerContext {
   /** Runs the handler to its end. Never throws. */
   async execute(kind: KindOptions): Promise<HandlerEnd> {
     try {
-      const job = new ParsedJob(this.job) as unknown as HandlerJob;
+      const { payloadText } = this.job;
+      const job: HandlerJob = { ...this.job, payload: payloadText === null ? null : JSON.parse(payloadText) };
       if (kind.schema !== undefined) await checkPayload(kind.schema, job.payload);
       return { type: 'returned', value: await kind.handle(job, this) };
     } catch (error) {

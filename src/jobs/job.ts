@@ -133,8 +133,9 @@ export interface ClaimedJob {
   /** Rises with every claim of any job; fences every later write. */
   readonly leaseToken: string;
   readonly priority: number;
-  readonly runAt: Date;
-  readonly createdAt: Date;
+  /** Epoch ms, as createdAtMs; numbers because parsing two dates was a fifth of this process's time a job. */
+  readonly runAtMs: number;
+  readonly createdAtMs: number;
   readonly headers: Json;
   readonly progress: Json;
   readonly dedupeKey: string | null;

@@ -108,14 +108,16 @@ order by position`,
     /** THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i]. */
     claim: `
 select id::text, kind, payload as "payloadText", body, content_type as "contentType", attempts as attempt, max_attempts as "maxAttempts",
-       lease_token::text as "leaseToken", priority, run_at as "runAt", created_at as "createdAt", headers, progress,
+       lease_token::text as "leaseToken", priority, date_part('epoch', run_at) * 1000 as "runAtMs",
+       date_part('epoch', created_at) * 1000 as "createdAtMs", headers, progress,
        dedupe_key as "dedupeKey", source, retry_policy as "retryPolicy"
 from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond')`,
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
     claimSolo: `
 select id::text, kind, payload as "payloadText", body, content_type as "contentType", attempts as attempt, max_attempts as "maxAttempts",
-       lease_token::text as "leaseToken", priority, run_at as "runAt", created_at as "createdAt", headers, progress,
+       lease_token::text as "leaseToken", priority, date_part('epoch', run_at) * 1000 as "runAtMs",
+       date_part('epoch', created_at) * 1000 as "createdAtMs", headers, progress,
        dedupe_key as "dedupeKey", source, retry_policy as "retryPolicy"
 from ${s}.claim_solo($1::text[], $2::boolean[], $3, $4 * interval '1 millisecond')`,
 
@@ -133,8 +135,16 @@ from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
 where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
 returning j.id::text`,
 
-    /** running -> done, with each job's result. */
+    /** running -> done. */
     complete: `
+update ${jobs} j
+set state = 'done', finished_at = clock_timestamp(), ${lease}
+from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
+where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+returning j.id::text`,
+
+    /** running -> done, with each job's result. */
+    completeWithResults: `
 update ${jobs} j
 set state = 'done', finished_at = clock_timestamp(), result = mine.result::jsonb, ${lease}
 from unnest($1::bigint[], $2::bigint[], $3::text[]) as mine (id, token, result)

@@ -62,8 +62,9 @@ export interface PreparedJob extends EnqueueOptions {
 
 export type Store = ReturnType<typeof createStore>;
 
-const ids = (held: readonly Held[]): string[] => held.map((h) => h.id);
-const tokens = (held: readonly Held[]): string[] => held.map((h) => h.leaseToken);
+/** A bigint[] literal, written here: pg would quote and escape each element (a tenth of this process's time a job). */
+const ids = (held: readonly Held[]): string => `{${held.map((h) => h.id).join(',')}}`;
+const tokens = (held: readonly Held[]): string => `{${held.map((h) => h.leaseToken).join(',')}}`;
 const failures = (held: readonly Failure[]): string[][] => [
   held.map((h) => h.name),
   held.map((h) => h.message),
@@ -217,7 +218,10 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     },
 
     complete(db: Queryable, held: readonly (Held & { readonly resultText: string | null })[]) {
-      return returnedIds(db, sql.complete, [ids(held), tokens(held), held.map((h) => h.resultText)]);
+      if (held.every((h) => h.resultText === null))
+        return returnedIds(db, sql.complete, [ids(held), tokens(held)]);
+      const results = held.map((h) => h.resultText);
+      return returnedIds(db, sql.completeWithResults, [ids(held), tokens(held), results]);
     },
 
     /** Each settle answers the ids that it changed; those missing were no longer ours. */

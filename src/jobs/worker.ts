@@ -66,6 +66,9 @@ export interface Worker {
 
 /** With few free slots, claims come at most this often: each costs a statement, and slots free up one by one. */
 const MIN_CLAIM_MS = 5;
+/** Rows of one claim: 500 was as fast as 1,000 (measured) and bounds what one lost reply puts at risk. */
+const MAX_CLAIM = 500;
+const MIN_DOUBLE_CONCURRENCY = 200;
 const MAX_BACKOFF_MS = 10_000;
 
 /** Throws `worker-invalid` (exit 2) for settings out of range. */
@@ -83,7 +86,8 @@ class JobWorker implements Worker {
   readonly #leaseMs: number;
   readonly #pollMs: number;
   readonly #log: Log;
-  readonly #emit: (event: WorkerEvent) => void;
+  /** Undefined without a listener: then no event is built for each job. */
+  readonly #emit: ((event: WorkerEvent) => void) | undefined;
   readonly #leases: Leases;
   readonly #settler: Settler;
   readonly #upkeep: Upkeep | undefined;
@@ -92,7 +96,11 @@ class JobWorker implements Worker {
   readonly #executing = new Set<Run>();
   #rotation = 0;
   #stopping = false;
-  #loop: Promise<void> | undefined;
+  #loops: Promise<unknown> | undefined;
+  /** Slots asked for by claims now under way. */
+  #asked = 0;
+  /** The last claim came back full: there is more. */
+  #backlog = false;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
   #idlePollMs = MIN_CLAIM_MS;
   /** Since when a job waits to be claimed alone; undefined when none does. */
@@ -116,7 +124,7 @@ class JobWorker implements Worker {
     this.#db = options.db;
     this.#store = createStore(options.schema ?? DEFAULT_SCHEMA);
     this.#log = options.log ?? SILENT;
-    this.#emit = options.onEvent ?? (() => undefined);
+    this.#emit = options.onEvent;
     const shared = {
       store: this.#store,
       db: this.#db,
@@ -127,7 +135,7 @@ class JobWorker implements Worker {
       ...shared,
       onSettled: ({ run, outcome }, written) => {
         this.#leases.remove(run);
-        if (written) this.#emit({ type: 'settled', job: run.job, outcome });
+        if (written) this.#emit?.({ type: 'settled', job: run.job, outcome });
         else this.#lost(run);
         this.#slotFreed.fire();
       },
@@ -137,7 +145,7 @@ class JobWorker implements Worker {
         ...shared,
         everyMs: upkeepMs,
         ...(options.retentionMs === undefined ? {} : { retentionMs: options.retentionMs }),
-        onReaped: (jobs) => this.#emit({ type: 'reaped', jobs }),
+        onReaped: (jobs) => this.#emit?.({ type: 'reaped', jobs }),
         onSwept: () => this.#lookForSolo(),
       });
     }
@@ -148,10 +156,13 @@ class JobWorker implements Worker {
   }
 
   start(): void {
-    if (this.#loop !== undefined) return;
+    if (this.#loops !== undefined) return;
     this.#leases.start();
     this.#upkeep?.start();
-    this.#loop = this.#run();
+    // The second loop claims only while there is a backlog and room for two large claims: one batch runs while the next
+    // is fetched (1.3 times the rate of one loop, measured on two cores).
+    const second = this.#concurrency >= MIN_DOUBLE_CONCURRENCY;
+    this.#loops = Promise.all([this.#run(true), ...(second ? [this.#run(false)] : [])]);
   }
 
   wake(): void {
@@ -164,7 +175,7 @@ class JobWorker implements Worker {
     this.#upkeep?.stop();
     this.#nudged.fire();
     this.#slotFreed.fire();
-    await this.#loop;
+    await this.#loops;
     const deadlineAt = performance.now() + deadlineMs;
     for (
       let leftMs = deadlineMs;
@@ -179,11 +190,12 @@ class JobWorker implements Worker {
     this.#leases.stop();
   }
 
-  async #run(): Promise<void> {
+  async #run(first: boolean): Promise<void> {
     let backoffMs = 50;
     while (!this.#stopping) {
       try {
-        await this.#turn();
+        if (first || (this.#backlog && this.#soloSince === undefined)) await this.#turn(first);
+        else await this.#nudged.wait(this.#pollMs);
         backoffMs = 50;
       } catch (error) {
         this.#databaseError(error);
@@ -195,26 +207,29 @@ class JobWorker implements Worker {
   }
 
   /** One look at the situation: wait, or claim. */
-  async #turn(): Promise<void> {
+  async #turn(first: boolean): Promise<void> {
     if (this.#soloSince !== undefined && (await this.#soloTurn())) return;
-    const free =
-      this.#concurrency - this.#executing.size - Math.max(0, this.#settler.pending - this.#concurrency);
+    const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
+    const free = this.#concurrency - this.#executing.size - this.#asked - unsettled;
     const demands = this.#demands();
     if (free <= 0 || demands.length === 0) return this.#slotFreed.wait(this.#pollMs);
     const sinceMs = performance.now() - this.#lastClaimAt;
     if (this.#executing.size > 0 && free < this.#concurrency / 2 && sinceMs < MIN_CLAIM_MS) {
       return this.#nudged.wait(MIN_CLAIM_MS - sinceMs);
     }
+    const wanted = Math.min(free, Math.max(Math.ceil(this.#concurrency / 2), 10), MAX_CLAIM);
     const asked = Math.min(
-      free,
+      wanted,
       demands.reduce((sum, demand) => sum + demand.limit, 0),
     );
-    const claimed = await this.#claim((db) =>
-      this.#store.claim(db, demands, free, this.#name, this.#leaseMs),
-    );
-    if (claimed.length >= asked) return;
+    const claimed = await this.#claim(asked, (db) => {
+      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs);
+    });
+    this.#backlog = claimed.length >= asked;
+    if (this.#backlog) return this.#nudged.fire();
+    if (!first) return;
     if (claimed.length > 0) this.#idlePollMs = MIN_CLAIM_MS;
-    else if (this.#executing.size === 0) this.#emit({ type: 'idle' });
+    else if (this.#executing.size === 0 && this.#asked === 0) this.#emit?.({ type: 'idle' });
     await this.#nudged.wait(this.#idlePollMs);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
   }
@@ -233,15 +248,23 @@ class JobWorker implements Worker {
   }
 
   /** Claims and starts. Local deadlines count from before the request. */
-  async #claim(ask: (db: Queryable) => Promise<readonly ClaimedJob[]>): Promise<readonly ClaimedJob[]> {
+  async #claim(
+    asked: number,
+    ask: (db: Queryable) => Promise<readonly ClaimedJob[]>,
+  ): Promise<readonly ClaimedJob[]> {
     const sentAt = performance.now();
     this.#lastClaimAt = sentAt;
-    const jobs = await within(ask(this.#db), this.#leaseMs, (late) => void this.#release(late));
+    this.#asked += asked;
+    const jobs = await within(ask(this.#db), this.#leaseMs, (late) => void this.#release(late)).finally(
+      () => {
+        this.#asked -= asked;
+      },
+    );
     this.ready = true;
     if (jobs.length === 0) return jobs;
     const runs = jobs.map((job) => new Run(job, sentAt + this.#leaseMs, this.#log, this.#store, this.#db));
     for (const run of runs) this.#leases.add(run);
-    this.#emit({ type: 'claimed', jobs });
+    this.#emit?.({ type: 'claimed', jobs });
     if (this.#stopping) await this.#giveBack(runs);
     else for (const run of runs) void this.#execute(run);
     return jobs;
@@ -283,12 +306,12 @@ class JobWorker implements Worker {
       this.#soloSince = undefined;
       return false;
     }
-    if (this.#executing.size > 0) {
+    if (this.#executing.size > 0 || this.#asked > 0) {
       await this.#slotFreed.wait(this.#pollMs);
       return true;
     }
     const all = [...this.#kinds].map(([kind, o]) => ({ kind, limit: 1, park: o.onLeaseExpired === 'park' }));
-    const claimed = await this.#claim(async (db) => {
+    const claimed = await this.#claim(1, async (db) => {
       const job = await this.#store.claimSolo(db, all, this.#name, this.#leaseMs);
       return job === null ? [] : [job];
     });
@@ -321,13 +344,13 @@ class JobWorker implements Worker {
   }
 
   #lost(run: Run): void {
-    this.#emit({ type: 'lost', job: run.job });
+    this.#emit?.({ type: 'lost', job: run.job });
     this.#log.warn({ job: run.job.id, kind: run.job.kind, attempt: run.job.attempt }, 'a lease was lost');
   }
 
   #databaseError(error: unknown): void {
     this.ready = false;
-    this.#emit({ type: 'database-error', error });
+    this.#emit?.({ type: 'database-error', error });
     this.#log.error(errorFields(error), 'the database did not answer; trying again');
   }
 }
