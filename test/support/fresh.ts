@@ -7,8 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { say } from './machine.js';
 import { callManagement } from './management.js';
-import type { PostgresServer } from './postgres.js';
-import type { RabbitServer } from './rabbitmq.js';
+import type { PostgresServer } from './postgres-server.js';
+import type { RabbitServer } from './rabbitmq-server.js';
 import { askPostgres, askRabbit, askRabbitCtl } from './shared-services.js';
 
 export interface FreshDatabase {

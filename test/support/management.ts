@@ -20,6 +20,7 @@ export async function callManagement(
     headers: {
       authorization: `Basic ${credentials.toString('base64')}`,
       'content-type': 'application/json',
+      connection: 'close',
     },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     signal: AbortSignal.timeout(10_000),

@@ -3,8 +3,8 @@
  * would start a broker for the whole machine; that is prevented, so that the only broker is the caller's private one.
  */
 import { spawn } from 'node:child_process';
-import { existsSync, readdirSync, realpathSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { foldersWith, isExecutable, isRoot, say } from './machine.js';
 
 /**
@@ -83,15 +83,4 @@ function runScript(script: string): Promise<string> {
       else reject(new Error(`apt-get install rabbitmq-server failed:\n${lastWords}`));
     });
   });
-}
-
-/** The plugins that lie beside the programs, by name: `rabbitmq_management`. */
-export function availablePlugins(programs: string): Set<string> {
-  try {
-    const server = realpathSync(join(programs, 'rabbitmq-server'));
-    const found = readdirSync(join(dirname(server), '..', 'plugins'));
-    return new Set(found.map((name) => name.replace(/-[\d.]+.*$/, '')));
-  } catch {
-    return new Set();
-  }
 }

@@ -5,8 +5,10 @@
  */
 import { createServer, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
-import { type PostgresServer, startPostgres } from './postgres.js';
-import { type RabbitServer, startRabbit } from './rabbitmq.js';
+import { startPostgres } from './postgres.js';
+import type { PostgresServer } from './postgres-server.js';
+import { startRabbit } from './rabbitmq.js';
+import type { RabbitServer } from './rabbitmq-server.js';
 import { openServiceFolder } from './service-folder.js';
 
 /** What another process may know of a server that the main process holds. */
