@@ -50,6 +50,18 @@ values ($1, $2::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 mi
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
 returning id::text`,
 
+    /**
+     * A job that was tried elsewhere before: attempts and the last error come along ($9 its name, $10 its message
+     * or null); $11 = dead on arrival.
+     */
+    enqueueCarried: `
+insert into ${jobs} (kind, payload, run_at, max_attempts, headers, source, retry_policy, attempts, errors, state, finished_at)
+values ($1, $2::jsonb, now() + $3 * interval '1 millisecond', $4, $5::jsonb, $6, $7::jsonb, $8,
+        case when $10::text is not null then jsonb_build_array(jsonb_build_object(
+          'at', clock_timestamp(), 'attempt', $8::integer, 'name', $9::text, 'message', $10::text)) end,
+        case when $11::boolean then 'dead' else 'ready' end, case when $11::boolean then clock_timestamp() end)
+returning id::text`,
+
     /** The job that won a dedupe key. A statement of its own: it needs a snapshot later than the insert's. */
     findByDedupeKey: `
 select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
@@ -239,6 +251,46 @@ returning j.id::text`,
 select ${jobColumns}
 from ${jobs} j where j.id = $1`,
 
+    /** A row by a key that a client or a message gave it. The kinds make the unique index usable. */
+    showByDedupeKey: `
+select ${jobColumns}
+from ${jobs} j
+where j.kind = any ($1::text[]) and j.dedupe_key = $2
+order by j.id desc
+limit 1`,
+
+    /**
+     * Newest first: what an HTTP client lists. Prefixes of kind and source, any of some states, retried or not yet,
+     * created before; at most $6.
+     */
+    search: `
+select ${jobColumns}
+from ${jobs} j
+where j.cron is null
+  and ($1::text is null or starts_with(j.kind, $1))
+  and ($2::text is null or starts_with(j.source, $2))
+  and ($3::text[] is null or j.state = any ($3))
+  and ($4::boolean is null or (j.attempts > 0) = $4)
+  and ($5::timestamptz is null or j.created_at < $5)
+order by j.id desc
+limit $6`,
+
+    /** The same for one \`reference\` in the payload of notifications; jobs_reference is made for it. */
+    searchReference: `
+select ${jobColumns}
+from ${jobs} j
+where j.kind like 'notify.%' and j.payload ? 'reference' and j.payload ->> 'reference' = $1
+  and ($2::text[] is null or j.state = any ($2))
+  and ($3::boolean is null or (j.attempts > 0) = $3)
+  and ($4::timestamptz is null or j.created_at < $4)
+order by j.id desc
+limit $5`,
+
+    /** How many rows are dead, counted up to $1. */
+    countDead: `
+select count(*)::int as count
+from (select from ${jobs} where state = 'dead' and cron is null limit $1) as dead`,
+
     /** Newest first: rows by state, kind and source prefix, below an id; at most $5. */
     list: `
 select ${jobColumns}
@@ -257,10 +309,14 @@ select kind, state, count(*)::int as count, min(run_at) filter (where state = 'r
 from ${jobs} where cron is null
 group by kind, state order by kind, state`,
 
-    /** dead or cancelled -> ready, now, with $2 more starts allowed. An operator's act, fenced by state. */
+    /**
+     * dead or cancelled -> ready, now, with $2 more starts allowed. An operator's act, fenced by state. Who retries
+     * vouches for an effect that was begun and never confirmed: `unconfirmed` leaves the progress.
+     */
     operatorRetry: `
 update ${jobs} j
 set state = 'ready', run_at = now(), finished_at = null, solo = false,
+    progress = case when jsonb_typeof(j.progress) = 'object' then j.progress - 'unconfirmed' else j.progress end,
     max_attempts = least(greatest(j.max_attempts, j.attempts + $2), ${LIMITS.maxAttempts})
 where j.id = any ($1::bigint[]) and j.state in ('dead', 'cancelled') and j.attempts < ${LIMITS.maxAttempts}
 returning j.id::text`,
@@ -277,6 +333,20 @@ returning j.id::text`,
     cancel: `
 update ${jobs} j
 set state = 'cancelled', finished_at = clock_timestamp()
+where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
+returning j.id::text`,
+
+    /** dead -> cancelled: looked at and put aside; no longer listed as dead. */
+    dismiss: `
+update ${jobs} j
+set state = 'cancelled', finished_at = clock_timestamp()
+where j.id = any ($1::bigint[]) and j.state = 'dead' and j.cron is null
+returning j.id::text`,
+
+    /** ready -> ready, due now. */
+    runNow: `
+update ${jobs} j
+set run_at = now()
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
 returning j.id::text`,
   } as const;

@@ -47,6 +47,27 @@ export interface JobFilter {
   readonly limit?: number;
 }
 
+/** What an HTTP client may list by. `reference` looks at notifications only and ignores the prefixes. */
+export interface JobSearch {
+  readonly kindPrefix?: string;
+  readonly sourcePrefix?: string;
+  readonly reference?: string;
+  readonly states?: readonly JobState[];
+  /** True: attempts were made; false: none yet. */
+  readonly retried?: boolean;
+  readonly createdBefore?: Date;
+  /** At most 1000. */
+  readonly limit: number;
+}
+
+/** What a job brings along that was tried elsewhere. */
+export interface Carried {
+  readonly attempts: number;
+  readonly error: { readonly name: string; readonly message: string } | null;
+  /** True: its attempts are spent already. */
+  readonly dead: boolean;
+}
+
 export interface KindStats {
   readonly kind: string;
   readonly state: JobState;
@@ -115,6 +136,25 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {
         hint: 'Enqueue again; if it stays, look for a job that prunes finished rows at once.',
       });
+    },
+
+    /** Inserts one job with the attempts it had elsewhere; its id. `delayMs` counts from the database's now(). */
+    async enqueueCarried(db: Queryable, job: PreparedJob, carried: Carried): Promise<string> {
+      const error = carried.error === null ? null : storable(carried.error);
+      const [id] = await returnedIds(db, sql.enqueueCarried, [
+        job.kind,
+        job.payloadText,
+        job.delayMs ?? 0,
+        job.maxAttempts ?? 20,
+        json(job.headers),
+        job.source ?? null,
+        json(job.retryPolicy),
+        carried.attempts,
+        error?.name ?? null,
+        error?.message ?? null,
+        carried.dead,
+      ]);
+      return id as string;
     },
 
     /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. */
@@ -261,6 +301,28 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return (await rows<Job>(db, sql.show, [id]))[0] ?? null;
     },
 
+    /** The newest of these kinds with that dedupe key. */
+    async showByDedupeKey(db: Queryable, kinds: readonly string[], key: string): Promise<Job | null> {
+      return (await rows<Job>(db, sql.showByDedupeKey, [kinds, key]))[0] ?? null;
+    },
+
+    search(db: Queryable, filter: JobSearch): Promise<Job[]> {
+      const states = filter.states ?? null;
+      const retried = filter.retried ?? null;
+      const before = filter.createdBefore ?? null;
+      const limit = Math.min(filter.limit, 1_000);
+      if (filter.reference !== undefined) {
+        return rows<Job>(db, sql.searchReference, [filter.reference, states, retried, before, limit]);
+      }
+      const { kindPrefix = null, sourcePrefix = null } = filter;
+      return rows<Job>(db, sql.search, [kindPrefix, sourcePrefix, states, retried, before, limit]);
+    },
+
+    /** Dead rows, counted up to `cap`. */
+    async countDead(db: Queryable, cap: number): Promise<number> {
+      return (await rows<{ count: number }>(db, sql.countDead, [cap]))[0]?.count ?? 0;
+    },
+
     list(db: Queryable, filter: JobFilter = {}) {
       const limit = Math.min(filter.limit ?? 50, 1_000);
       return rows<Job>(db, sql.list, [
@@ -285,6 +347,12 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     },
     cancel(db: Queryable, jobIds: readonly string[]) {
       return returnedIds(db, sql.cancel, [jobIds]);
+    },
+    dismiss(db: Queryable, jobIds: readonly string[]) {
+      return returnedIds(db, sql.dismiss, [jobIds]);
+    },
+    runNow(db: Queryable, jobIds: readonly string[]) {
+      return returnedIds(db, sql.runNow, [jobIds]);
     },
   };
 }
