@@ -111,6 +111,32 @@ test('an order, its payment, its parcel and its refund each reach the customer o
   expect(sent).toMatchObject({ attempts: 1, error: null, template: 'order-receipt', channel: 'email' });
 });
 
+test('every other way in which the application publishes', async () => {
+  const { url } = await orders({ reviewDelayMs: 30 });
+  const { id } = await post<{ id: number }>(`${url}/orders`, ORDER);
+  await post(`${url}/orders/${id}/announce`, { phone: '+49 30 2' });
+  await post(`${url}/orders/${id}/resend`);
+  await post(`${url}/orders/${id}/note`, { note: 'We are late.' });
+  await post(`${url}/orders/${id}/cancel`, { reason: 'Too late.' });
+  const subjects = () => {
+    const about = smtp
+      .deliveries()
+      .filter((mail) => mail.subject?.includes(`order ${id}`) || mail.subject?.includes(`Order ${id}`));
+    return about.map((mail) => mail.subject).sort();
+  };
+  const expected = [
+    `A word about your order ${id}`,
+    `Order ${id} is cancelled`,
+    `Order ${id} is on its way`,
+    `Receipt for order ${id}`,
+    `Receipt for order ${id}`,
+  ];
+  await until('all mails are there', () => subjects().length >= expected.length);
+  expect(subjects()).toEqual(expected);
+  await until('the sms is there', () => provider.deliveries().some((call) => call.text.includes('+49 30 2')));
+  await expect(post(`${url}/orders/${id}/cancel`)).rejects.toThrow('409');
+});
+
 test('a kill between commit and publish leaves an order that nothing downstream knows of', async () => {
   const doomed = await orders({ killAfterCommit: 1 });
   await expect(post(`${doomed.url}/orders`, ORDER)).rejects.toThrow();

@@ -7,6 +7,8 @@ create table if not exists orders (
   parcel text,
   reminder_at timestamptz,
   review_requested boolean not null default false,
+  receipt_resent_at timestamptz,
+  note text,
   created_at timestamptz not null default now(),
   updated_at timestamptz not null default now()
 );

@@ -5,6 +5,7 @@ import { type NewOrder, OrderError, type OrderItem } from './model.js';
 import type { Orders } from './orders.js';
 import type { Refunds } from './refunds.js';
 import type { Reminders } from './reminders.js';
+import type { SupportDesk } from './support-desk.js';
 
 const BODY_LIMIT = 1_048_576;
 
@@ -13,13 +14,14 @@ export interface Parts {
   readonly fulfilment: Fulfilment;
   readonly refunds: Refunds;
   readonly reminders: Reminders | undefined;
+  readonly supportDesk: SupportDesk;
 }
 
 type Body = Record<string, unknown>;
 type Handler = (id: number, body: Body) => Promise<{ status: number; body: unknown }>;
 type Route = readonly [method: string, path: RegExp, handler: Handler];
 
-export function createHttp({ orders, fulfilment, refunds, reminders }: Parts): Server {
+export function createHttp({ orders, fulfilment, refunds, reminders, supportDesk }: Parts): Server {
   const routes: Route[] = [
     [
       'POST',
@@ -63,6 +65,19 @@ export function createHttp({ orders, fulfilment, refunds, reminders }: Parts): S
         await fulfilment.announceParcel(await orders.find(id), text(body['phone']));
         return { status: 202, body: {} };
       },
+    ],
+    [
+      'POST',
+      /^\/orders\/(\d+)\/resend$/,
+      async (id) => {
+        await supportDesk.resendReceipt(await orders.find(id));
+        return { status: 202, body: {} };
+      },
+    ],
+    [
+      'POST',
+      /^\/orders\/(\d+)\/note$/,
+      async (id, body) => ({ status: 200, body: await supportDesk.leaveNote(id, text(body['note']) ?? '') }),
     ],
     ['GET', /^\/health$/, async () => ({ status: 200, body: { status: 'ok' } })],
   ];

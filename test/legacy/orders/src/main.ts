@@ -8,6 +8,7 @@ import { Orders } from './orders.js';
 import { Refunds } from './refunds.js';
 import { Reminders } from './reminders.js';
 import { SchedulingClient } from './scheduling-client.js';
+import { SupportDesk } from './support-desk.js';
 
 const { AMQP_URL = '', DATABASE_URL = '', SCHEDULING_URL, PORT = '0' } = process.env;
 const DAY_MS = 86_400_000;
@@ -28,6 +29,7 @@ const server = createHttp({
   orders: new Orders(pool, publisher),
   fulfilment: new Fulfilment(pool, publisher, { reviewDelayMs: delayMs('REVIEW_DELAY_MS', 7 * DAY_MS) }),
   refunds: new Refunds(pool, publisher),
+  supportDesk: new SupportDesk(pool, publisher),
   reminders:
     SCHEDULING_URL === undefined
       ? undefined
