@@ -9,6 +9,7 @@ import { EXIT } from '../errors.js';
 import { printable } from './context.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
+import { seamCommand } from './seam.js';
 import { workCommand } from './work.js';
 
 const version = (): string => {
@@ -56,7 +57,7 @@ const program = new Command('unbroker')
       'Exit status: 0 fine, 1 failed, 2 bad input, 3 books do not balance, 130 interrupted.',
   );
 
-for (const command of [migrateCommand(), workCommand(), jobsCommand()])
+for (const command of [migrateCommand(), workCommand(), jobsCommand(), seamCommand()])
   program.addCommand(withGlobals(command));
 silenceErrors(program);
 
