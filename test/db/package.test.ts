@@ -1,0 +1,155 @@
+/**
+ * The packed tarball in an empty project, as a caller gets it: it installs, types, runs as ESM and as CommonJS against
+ * a real Postgres, and its enqueue client loads no third-party module.
+ */
+import { execFile } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type FreshDatabase, freshDatabase } from '../support/services.js';
+
+const run = promisify(execFile);
+const ROOT = join(import.meta.dirname, '..', '..');
+const TSC = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');
+
+const ESM = `
+import pg from 'pg';
+import { enqueue, enqueueMany } from 'unbroker/enqueue';
+import { createWorker, migrate } from 'unbroker';
+const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
+await migrate(pool);
+const { id } = await enqueue(pool, 'greet', { name: 'esm' });
+await enqueueMany(pool, [{ kind: 'greet', payload: { name: 'many' } }]);
+const seen = [];
+await new Promise((done) => {
+  const worker = createWorker({
+    db: pool,
+    handlers: { greet: (job) => { seen.push(job.payload.name); } },
+    onEvent: (event) => event.type === 'idle' && seen.length === 2 && worker.stop().then(done),
+  });
+  worker.start();
+});
+console.log(JSON.stringify({ id, seen: seen.sort() }));
+await pool.end();
+`;
+
+const CJS = `
+const before = process.hrtime.bigint();
+const { enqueue } = require('unbroker/enqueue');
+const importMs = Number(process.hrtime.bigint() - before) / 1e6;
+const foreign = Object.keys(require.cache).filter((path) => path.includes('node_modules') && !path.includes('node_modules/unbroker/'));
+const { Client } = require('pg');
+const client = new Client({ connectionString: process.env.DATABASE_URL });
+client.connect()
+  .then(() => enqueue(client, 'greet', { name: 'cjs' }))
+  .then(({ inserted }) => console.log(JSON.stringify({ inserted, foreign, importMs })))
+  .then(() => client.end());
+`;
+
+const TYPES = `
+import { enqueue } from 'unbroker/enqueue';
+import { createWorker, defineConfig, type HandlerJob } from 'unbroker';
+import pg from 'pg';
+const pool = new pg.Pool();
+const client = await pool.connect();
+const answer: { id: string; inserted: boolean } = await enqueue(client, 'a', { b: 1 }, { dedupeKey: 'c', delayMs: 5 });
+createWorker({ db: pool, handlers: { a: async (job: HandlerJob, { signal }) => signal.aborted || job.payload } }).start();
+export default defineConfig({ worker: { concurrency: 5 } });
+// @ts-expect-error an option that does not exist
+await enqueue(pool, 'a', {}, { runat: new Date() });
+export { answer };
+`;
+
+const TYPES_CJS = `
+import unbroker = require('unbroker/enqueue');
+import { Pool } from 'pg';
+export const answer: Promise<unbroker.Enqueued> = unbroker.enqueue(new Pool(), 'a');
+`;
+
+describe('the packed tarball', () => {
+  let folder: string;
+  let database: FreshDatabase;
+
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), 'unbroker-pack-'));
+    database = await freshDatabase();
+    // --ignore-scripts: dist is there, the test command has built it.
+    const { stdout } = await run(
+      'npm',
+      ['pack', '--json', '--ignore-scripts', '--pack-destination', folder],
+      { cwd: ROOT },
+    );
+    const [packed] = JSON.parse(stdout) as { filename: string }[];
+    const project = join(folder, 'project');
+    mkdirSync(project);
+    writeFileSync(join(project, 'package.json'), '{ "name": "caller", "private": true, "type": "module" }');
+    const install = [
+      'install',
+      '--no-audit',
+      '--no-fund',
+      '--prefer-offline',
+      `../${packed?.filename}`,
+      '@types/pg',
+      '@types/node@20',
+    ];
+    await run('npm', install, { cwd: project });
+  }, 180_000);
+
+  afterAll(async () => {
+    await database.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  const node = async (name: string, text: string): Promise<unknown> => {
+    const project = join(folder, 'project');
+    writeFileSync(join(project, name), text);
+    const { stdout } = await run(process.execPath, [name], {
+      cwd: project,
+      env: { ...process.env, DATABASE_URL: database.url },
+    });
+    return JSON.parse(stdout);
+  };
+
+  it('migrates, enqueues and works as ESM, then enqueues as CommonJS without third-party modules', async () => {
+    expect(await node('run.mjs', ESM)).toEqual({ id: '1', seen: ['esm', 'many'] });
+    const answer = (await node('run.cjs', CJS)) as { inserted: boolean; foreign: string[]; importMs: number };
+    expect(answer).toMatchObject({ inserted: true, foreign: [] });
+    // The bar is 5 ms on a quiet machine; the suite shares two cores, so the test allows ten times that.
+    expect(answer.importMs).toBeLessThan(50);
+  });
+
+  it('types as ESM and as CommonJS', async () => {
+    const project = join(folder, 'project');
+    writeFileSync(join(project, 'types.mts'), TYPES);
+    writeFileSync(join(project, 'types.cts'), TYPES_CJS);
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--module',
+      'nodenext',
+      '--target',
+      'es2022',
+      '--skipLibCheck',
+      '--types',
+      'node',
+    ];
+    const { stdout } = await run(process.execPath, [TSC, ...options, 'types.mts', 'types.cts'], {
+      cwd: project,
+    }).catch((error: { stdout: string }) => error);
+    expect(stdout).toBe('');
+  });
+
+  it('runs the command line', async () => {
+    const bin = join(folder, 'project', 'node_modules', '.bin', 'unbroker');
+    const { stdout } = await run(bin, ['migrate', '--json'], {
+      cwd: join(folder, 'project'),
+      env: { ...process.env, DATABASE_URL: database.url },
+    });
+    expect(JSON.parse(stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({
+      schema: 'unbroker',
+      applied: [],
+    });
+  });
+});
