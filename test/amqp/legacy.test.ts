@@ -371,7 +371,9 @@ test('a service stopped in the middle finishes what is in hand and leaves the re
   const channel = await connection.createChannel();
   const { messageCount } = await channel.checkQueue('notification.work');
   await connection.close();
-  expect(messageCount).toBeGreaterThan(0);
   const delivered = sent.filter(({ id }) => mailsOf(id).length === 1).length;
+  expect(messageCount).toBeGreaterThan(0);
+  // Ten is the prefetch: they were in hand.
+  expect(delivered).toBeGreaterThanOrEqual(10);
   expect(delivered + messageCount).toBe(30);
 });
