@@ -3,8 +3,8 @@
  * when it was started with the folder's mark in its environment, so nothing has to be written down between starting a
  * server and losing its owner. It refuses to know what the servers are; they are killed, their data is thrown away.
  */
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
   birthMark,
@@ -25,17 +25,30 @@ export const GUARDIAN_MARK = 'UNBROKER_TEST_GUARDIAN';
 const UNOWNED_GRACE_MS = 60_000;
 const GONE_WITHIN_MS = 10_000;
 
+interface Owner {
+  readonly pid: number;
+  readonly birthMark: string | null;
+  readonly namespace: string;
+}
+
+/** Which pids we see. Two containers may share a temporary folder, and each sees the other's processes as dead. */
+function pidNamespace(): string {
+  try {
+    return `${hostname()} ${readlinkSync('/proc/self/ns/pid')}`;
+  } catch {
+    return hostname();
+  }
+}
+
 export function recordOwner(folder: string): void {
-  const owner = { pid: process.pid, birthMark: birthMark(process.pid) };
+  const owner: Owner = { pid: process.pid, birthMark: birthMark(process.pid), namespace: pidNamespace() };
   writeFileSync(join(folder, 'owner.json'), JSON.stringify(owner));
 }
 
 function hasLivingOwner(folder: string): boolean {
   try {
-    const owner = JSON.parse(readFileSync(join(folder, 'owner.json'), 'utf8')) as {
-      pid: number;
-      birthMark: string | null;
-    };
+    const owner = JSON.parse(readFileSync(join(folder, 'owner.json'), 'utf8')) as Owner;
+    if (owner.namespace !== pidNamespace()) return true;
     return owner.birthMark !== null && birthMark(owner.pid) === owner.birthMark;
   } catch {
     return Date.now() - statSync(folder).mtimeMs < UNOWNED_GRACE_MS;
