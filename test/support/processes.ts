@@ -44,6 +44,9 @@ export interface StartedProcess {
 /** Output kept per stream; a runaway process must not eat the test's memory. */
 const MAX_KEPT_CHARACTERS = 4_000_000;
 
+/** A child of the child may keep the output open after the end; nobody waits longer than this for its words. */
+const OUTPUT_GRACE_MS = 1_000;
+
 let folder: ServiceFolder | undefined;
 const living = new Set<ChildProcess>();
 
@@ -89,6 +92,7 @@ function watch(child: ChildProcess, name: string): StartedProcess {
   let ended: ProcessExit | undefined;
   const exit = new Promise<ProcessExit>((resolve) => {
     const end = (result: ProcessExit): void => {
+      if (ended) return;
       ended = result;
       living.delete(child);
       resolve(result);
@@ -99,6 +103,9 @@ function watch(child: ChildProcess, name: string): StartedProcess {
       end({ code: null, signal: null });
     });
     child.once('close', (code, signal) => end({ code, signal }));
+    child.once('exit', (code, signal) => {
+      setTimeout(() => end({ code, signal }), OUTPUT_GRACE_MS).unref();
+    });
   });
   const story = (): string => {
     const end = ended ? `ended with ${ended.signal ?? ended.code}` : 'still runs';
