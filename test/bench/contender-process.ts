@@ -1,0 +1,170 @@
+/**
+ * The process of one contender: takes commands from the bench by IPC, answers each, and tells how many jobs its handler
+ * has seen. It measures its own CPU; every other figure is taken by the bench.
+ */
+import pg from 'pg';
+import {
+  type Contender,
+  type ContenderName,
+  loadContender,
+  type Payload,
+  type Working,
+  type WorkProfile,
+} from './contender.js';
+
+export type Command =
+  | { readonly do: 'install'; readonly url: string }
+  | { readonly do: 'enqueue-many'; readonly url: string; readonly jobs: number }
+  | { readonly do: 'work'; readonly url: string; readonly profile: WorkProfile; readonly jobs: number }
+  | { readonly do: 'stop' }
+  | {
+      readonly do: 'transactions';
+      readonly url: string;
+      readonly clients: number;
+      readonly forMs: number;
+      readonly job: boolean;
+    }
+  | { readonly do: 'send-paced'; readonly url: string; readonly perSecond: number; readonly jobs: number };
+
+export type Message =
+  | { readonly type: 'answer'; readonly value: unknown }
+  | { readonly type: 'error'; readonly message: string }
+  /** Sent as soon as the expected number is reached, and every few milliseconds before. */
+  | { readonly type: 'handled'; readonly count: number };
+
+/** The first answer, unasked. */
+export interface Hello {
+  readonly node: string;
+  /** The contender's query of that name. */
+  readonly unfinished: string;
+}
+
+/** Answer to `stop`. */
+export interface WorkReport {
+  readonly handled: number;
+  readonly cpuUs: number;
+  readonly rssMb: number;
+  /** From sentAt to the start of the handler, of the jobs that carried sentAt. */
+  readonly latenciesMs: readonly number[];
+}
+
+const REPORT_MS = 10;
+
+const send = (message: Message): void => void process.send?.(message);
+const now = (): number => performance.timeOrigin + performance.now();
+
+let working: Working | undefined;
+let reporter: NodeJS.Timeout | undefined;
+let handled = 0;
+let cpuAtStart = process.cpuUsage();
+const latenciesMs: number[] = [];
+
+/** Resolves when the worker has been started; connecting is part of what is measured. */
+async function work(contender: Contender, command: Command & { do: 'work' }): Promise<void> {
+  const expected = command.jobs;
+  const onJob = (payload: Payload): void => {
+    handled += 1;
+    if (payload.sentAt !== undefined) latenciesMs.push(now() - payload.sentAt);
+    if (handled === expected) send({ type: 'handled', count: handled });
+  };
+  reporter = setInterval(() => send({ type: 'handled', count: handled }), REPORT_MS);
+  cpuAtStart = process.cpuUsage();
+  working = await contender.work(command.url, command.profile, onJob);
+}
+
+async function stop(): Promise<WorkReport> {
+  const { user, system } = process.cpuUsage(cpuAtStart);
+  const rssMb = process.memoryUsage.rss() / 1_048_576;
+  clearInterval(reporter);
+  await working?.stop();
+  return { handled, cpuUs: user + system, rssMb, latenciesMs };
+}
+
+/** Transactions of a caller who writes an order, with or without a job, over so many connections; how many a second. */
+async function transactions(
+  contender: Contender,
+  command: Command & { do: 'transactions' },
+): Promise<number> {
+  const enqueuer = await contender.enqueuer(command.url);
+  const clients = Array.from(
+    { length: command.clients },
+    () => new pg.Client({ connectionString: command.url }),
+  );
+  await Promise.all(clients.map((client) => client.connect()));
+  const one = async (client: pg.Client, n: number): Promise<void> => {
+    await client.query('begin');
+    await client.query({
+      name: 'order',
+      text: 'insert into orders (customer, total) values ($1, $2)',
+      values: [n, 100],
+    });
+    if (command.job) await enqueuer.enqueue(client, { n });
+    await client.query('commit');
+  };
+  await Promise.all(clients.map((client) => one(client, 0)));
+  const startAt = performance.now();
+  const endAt = startAt + command.forMs;
+  const counts = await Promise.all(
+    clients.map(async (client) => {
+      let count = 0;
+      for (; performance.now() < endAt; count += 1) await one(client, count);
+      return count;
+    }),
+  );
+  const perSecond = counts.reduce((sum, count) => sum + count, 0) / ((performance.now() - startAt) / 1_000);
+  await Promise.all(clients.map((client) => client.end()));
+  await enqueuer.close();
+  return perSecond;
+}
+
+/** An open loop: each job in a transaction of its own, due at its time whether or not the last one is through. */
+async function sendPaced(contender: Contender, command: Command & { do: 'send-paced' }): Promise<void> {
+  const enqueuer = await contender.enqueuer(command.url);
+  const pool = new pg.Pool({ connectionString: command.url, max: 8 });
+  const sendOne = async (n: number): Promise<void> => {
+    const client = await pool.connect();
+    try {
+      await enqueuer.enqueue(client, { n, sentAt: now() });
+    } finally {
+      client.release();
+    }
+  };
+  const startAt = performance.now();
+  const pending: Promise<void>[] = [];
+  for (let n = 0; n < command.jobs; n += 1) {
+    const waitMs = startAt + (n * 1_000) / command.perSecond - performance.now();
+    if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs));
+    pending.push(sendOne(n));
+  }
+  await Promise.all(pending);
+  await pool.end();
+  await enqueuer.close();
+}
+
+async function obey(contender: Contender, command: Command): Promise<unknown> {
+  switch (command.do) {
+    case 'install':
+      return contender.install(command.url);
+    case 'enqueue-many':
+      return contender.enqueueMany(command.url, command.jobs);
+    case 'work':
+      return work(contender, command);
+    case 'stop':
+      return stop();
+    case 'transactions':
+      return transactions(contender, command);
+    case 'send-paced':
+      return sendPaced(contender, command);
+  }
+}
+
+const contender = await loadContender(process.argv[2] as ContenderName);
+process.on('message', async (command: Command) => {
+  try {
+    send({ type: 'answer', value: await obey(contender, command) });
+  } catch (error) {
+    send({ type: 'error', message: error instanceof Error ? (error.stack ?? error.message) : String(error) });
+  }
+});
+process.on('disconnect', () => process.exit());
+send({ type: 'answer', value: { node: process.version, unfinished: contender.unfinished } satisfies Hello });

@@ -1,0 +1,69 @@
+/**
+ * graphile-worker with the settings of its own performance page (batching: concurrentJobs 24, maxPoolSize 25, a local
+ * queue of 500, batch delays of 0) and its success log off, as in its own performance test.
+ */
+import pg from 'pg';
+import { batches, type Contender, KIND, type Payload } from '../contender.js';
+
+/** What is used of it; the package is there only once the bench has installed it (peers.ts). */
+interface GraphileWorker {
+  run(options: object): Promise<{ stop(): Promise<void> }>;
+  runMigrations(options: object): Promise<void>;
+  Logger: new (factory: () => (level: string, message: string) => void) => object;
+}
+
+process.env['NO_LOG_SUCCESS'] = '1';
+const packageName: string = 'graphile-worker';
+const { Logger, run, runMigrations } = (await import(packageName)) as GraphileWorker;
+
+const logger = new Logger(() => (level, message) => {
+  if (level === 'error' || level === 'warning') console.error(`graphile-worker: ${message}`);
+});
+const addJob = `select graphile_worker.add_job($1, payload := $2::json)`;
+const addJobs = `
+select count(*) from graphile_worker.add_jobs(array(
+  select json_populate_record(null::graphile_worker.job_spec,
+                              json_build_object('identifier', $1::text, 'payload', payload::json))
+  from unnest($2::text[]) as payload))`;
+
+export const graphile: Contender = {
+  unfinished: 'select exists (select from graphile_worker._private_jobs) as unfinished',
+
+  async install(url) {
+    await runMigrations({ connectionString: url, preset: { worker: { logger } } });
+  },
+
+  async enqueueMany(url, jobs) {
+    const client = new pg.Client({ connectionString: url });
+    await client.connect();
+    for (const payloads of batches(jobs)) {
+      await client.query({
+        name: 'add-jobs',
+        text: addJobs,
+        values: [KIND, payloads.map((p) => JSON.stringify(p))],
+      });
+    }
+    await client.end();
+  },
+
+  async enqueuer() {
+    return {
+      enqueue: (client, payload) =>
+        client.query({ name: 'add-job', text: addJob, values: [KIND, JSON.stringify(payload)] }),
+      close: async () => {},
+    };
+  },
+
+  async work(url, _profile, onJob) {
+    const preset = {
+      worker: {
+        ...{ connectionString: url, logger },
+        ...{ concurrentJobs: 24, maxPoolSize: 25, localQueue: { size: 500 } },
+        ...{ completeJobBatchDelay: 0, failJobBatchDelay: 0 },
+      },
+    };
+    const taskList = { [KIND]: (payload: unknown) => onJob(payload as Payload) };
+    const runner = await run({ preset, taskList, noHandleSignals: true });
+    return { stop: () => runner.stop() };
+  },
+};
