@@ -1,0 +1,125 @@
+/**
+ * One POST to the outside: every address of the host is vetted and the vetted one is connected to, redirects are not
+ * followed, time and answer are bounded, and a failure says whether the other side can have had the request.
+ */
+import { lookup as resolve } from 'node:dns';
+import { type IncomingMessage, type RequestOptions, request as requestHttp } from 'node:http';
+import { request as requestHttps } from 'node:https';
+import { isIP, type LookupFunction } from 'node:net';
+import { type AddressRules, refuseUrl } from './address.js';
+import { AMBIGUOUS, DeliveryError, FINAL, httpFate, TRANSIENT } from './fate.js';
+
+export interface PostRequest {
+  readonly url: string;
+  readonly body: string | Buffer;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly rules: AddressRules;
+  /** For all of it, from resolving to the last byte. Default 10,000. */
+  readonly timeoutMs?: number;
+  readonly signal: AbortSignal;
+}
+
+export interface PostAnswer {
+  readonly status: number;
+  /** The first 64 KiB. */
+  readonly text: string;
+}
+
+const MAX_ANSWER_BYTES = 65_536;
+const MAX_HEADER_BYTES = 16_384;
+
+/** Resolves on 2xx. Throws DeliveryError; its message names host and status, nothing of the body. */
+export async function post(given: PostRequest): Promise<PostAnswer> {
+  const refused = refuseUrl(given.url, given.rules);
+  if (refused !== null) throw new DeliveryError(FINAL, refused);
+  const url = new URL(given.url);
+  const deadline = AbortSignal.any([given.signal, AbortSignal.timeout(given.timeoutMs ?? 10_000)]);
+  const { answer, response } = await exchange(url, given, deadline);
+  const fate = httpFate(response.statusCode ?? 0, response.headers['retry-after'], Date.now());
+  if (fate !== null) throw new DeliveryError(fate, `HTTP ${response.statusCode} from ${url.host}`);
+  return answer;
+}
+
+/**
+ * A connection of its own for each request: on a kept one that the other side closes meanwhile, nobody could tell a
+ * lost request from a lost answer.
+ */
+function exchange(
+  url: URL,
+  { body, headers, rules }: PostRequest,
+  deadline: AbortSignal,
+): Promise<{ answer: PostAnswer; response: IncomingMessage }> {
+  const content = Buffer.from(body);
+  const options: RequestOptions = {
+    method: 'POST',
+    agent: false,
+    headers: { ...headers, 'content-length': String(content.length), connection: 'close' },
+    maxHeaderSize: MAX_HEADER_BYTES,
+    lookup: vettedLookup(rules),
+    // Off: a listener on the socket must mean the one connection that is used.
+    autoSelectFamily: false,
+    signal: deadline,
+  } as RequestOptions;
+  return new Promise((resolvePromise, reject) => {
+    let connected = false;
+    const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, options);
+    request.on('socket', (socket) => {
+      // Before this moment not a byte of the request can have left; after it nobody can tell.
+      socket.once(url.protocol === 'https:' ? 'secureConnect' : 'connect', () => {
+        connected = true;
+      });
+    });
+    request.on('error', (error) => reject(networkFailure(error, connected, url)));
+    request.on('response', (response) => {
+      // The status decides; a body that breaks off or never ends is only not read further.
+      void readCapped(response).then((text) => {
+        request.destroy();
+        resolvePromise({ answer: { status: response.statusCode ?? 0, text }, response });
+      });
+    });
+    request.end(content);
+  });
+}
+
+/** Resolves all addresses and refuses the host if any of them is not allowed: a name must not mix good and bad. */
+function vettedLookup(rules: AddressRules): LookupFunction {
+  return (hostname, options, callback) => {
+    if (isIP(hostname) !== 0) {
+      callback(null, hostname, isIP(hostname));
+      return;
+    }
+    resolve(hostname, { family: options.family ?? 0, all: true, verbatim: true } as never, (error, found) => {
+      const addresses = (found ?? []) as unknown as { address: string; family: number }[];
+      const [first] = addresses;
+      if (error !== null || first === undefined) {
+        callback(error ?? new Error('no address'), '', 0);
+      } else if (addresses.every(({ address }) => rules.allows(address))) {
+        if (options.all === true) callback(null, [first]);
+        else callback(null, first.address, first.family);
+      } else {
+        callback(new DeliveryError(FINAL, 'an address of the host is private or reserved'), '', 0);
+      }
+    });
+  };
+}
+
+function networkFailure(error: Error & { code?: string }, connected: boolean, url: URL): DeliveryError {
+  if (error instanceof DeliveryError) return error;
+  const what = error.code ?? error.name;
+  return new DeliveryError(connected ? AMBIGUOUS : TRANSIENT, `${what} calling ${url.host}`);
+}
+
+function readCapped(response: IncomingMessage): Promise<string> {
+  return new Promise((resolvePromise) => {
+    const chunks: Buffer[] = [];
+    let size = 0;
+    const end = (): void =>
+      resolvePromise(Buffer.concat(chunks).subarray(0, MAX_ANSWER_BYTES).toString('utf8'));
+    response.on('data', (chunk: Buffer) => {
+      chunks.push(chunk);
+      size += chunk.length;
+      if (size >= MAX_ANSWER_BYTES) end();
+    });
+    response.on('end', end).on('error', end).on('close', end);
+  });
+}

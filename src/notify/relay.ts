@@ -1,0 +1,74 @@
+/**
+ * The handler of `relay.http`: call a URL with what the job carries. What the old scheduler did with `target: {url}` and
+ * the old retry service with a failed call. Not confirmed means called again: the receiver knows repeats by the id.
+ */
+import type { HandlerContext, HandlerJob, KindOptions } from '../jobs/handler.js';
+import { Discard, Snooze } from '../jobs/settle.js';
+import { type ObjectNode, objectText, readJson } from '../json-text.js';
+import type { AddressRules } from './address.js';
+import { DeliveryError, deferralsOf, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
+import { post } from './post.js';
+
+/** Kind of the jobs. Payload: `{url, key?, data}`: an envelope is posted; or `{url, body}`: just that. */
+export const RELAY_HTTP = 'relay.http';
+
+const MAX_RETRY_AFTER_MS = 3_600_000;
+
+export function relayHandler(rules: AddressRules): KindOptions {
+  return {
+    async handle(job, context) {
+      const { url, body } = read(job);
+      try {
+        const { status } = await call(url, body, job, context, rules);
+        return { status };
+      } catch (error) {
+        throw await meaning(error, job, context);
+      }
+    },
+  };
+}
+
+function call(url: string, body: string, job: HandlerJob, context: HandlerContext, rules: AddressRules) {
+  const headers = {
+    'content-type': 'application/json',
+    'idempotency-key': job.id,
+    'webhook-id': job.id,
+    'webhook-timestamp': String(Math.floor(Date.now() / 1_000)),
+  };
+  return post({ url, body, headers, rules, signal: context.signal });
+}
+
+/** 4xx ends it, as it did in the old services; a Retry-After is kept to; anything else is tried again. */
+async function meaning(error: unknown, job: HandlerJob, context: HandlerContext): Promise<unknown> {
+  if (!(error instanceof DeliveryError)) return error;
+  const { fate } = error;
+  if (fate.type === 'final' || fate === LOGIN_REFUSED) return new Discard(error.message, 'relay-refused');
+  const deferrals = deferralsOf(job.progress);
+  if (fate.type !== 'deferred' || deferrals >= MAX_DEFERRALS) return error;
+  await context.checkpoint({ deferrals: deferrals + 1 });
+  return new Snooze(Math.min(fate.retryAfterMs, MAX_RETRY_AFTER_MS));
+}
+
+/** The body from the exact text of the payload. */
+function read(job: HandlerJob): { url: string; body: string } {
+  let root: ObjectNode | null = null;
+  try {
+    const node = readJson(job.payloadText ?? '');
+    if (node.type === 'object') root = node;
+  } catch {
+    // Reported below: a payload has no business in an error.
+  }
+  const url = root?.members.get('url');
+  if (root === null || url?.type !== 'string')
+    throw new Discard('the payload is not {url, data} or {url, body}', 'payload-invalid');
+  const whole = root.members.get('body');
+  if (whole !== undefined) return { url: url.value, body: whole.raw };
+  const body = objectText({
+    id: JSON.stringify(job.id),
+    key: root.members.get('key')?.raw ?? JSON.stringify(job.id),
+    data: root.members.get('data')?.raw ?? 'null',
+    triggerTime: JSON.stringify(new Date().toISOString()),
+    attempt: String(job.attempt),
+  });
+  return { url: url.value, body };
+}
