@@ -260,8 +260,8 @@ order by j.id desc
 limit 1`,
 
     /**
-     * Newest first: what an HTTP client lists. Prefixes of kind and source, any of some states, retried or not yet,
-     * created before; at most $6.
+     * Newest first: what an HTTP client lists. Prefixes of kind and source or one whole source, any of some states,
+     * retried or not yet, created before; at most $7.
      */
     search: `
 select ${jobColumns}
@@ -269,11 +269,12 @@ from ${jobs} j
 where j.cron is null
   and ($1::text is null or starts_with(j.kind, $1))
   and ($2::text is null or starts_with(j.source, $2))
-  and ($3::text[] is null or j.state = any ($3))
-  and ($4::boolean is null or (j.attempts > 0) = $4)
-  and ($5::timestamptz is null or j.created_at < $5)
+  and ($3::text is null or j.source = $3)
+  and ($4::text[] is null or j.state = any ($4))
+  and ($5::boolean is null or (j.attempts > 0) = $5)
+  and ($6::timestamptz is null or j.created_at < $6)
 order by j.id desc
-limit $6`,
+limit $7`,
 
     /** The same for one \`reference\` in the payload of notifications; jobs_reference is made for it. */
     searchReference: `

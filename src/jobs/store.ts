@@ -51,6 +51,8 @@ export interface JobFilter {
 export interface JobSearch {
   readonly kindPrefix?: string;
   readonly sourcePrefix?: string;
+  /** Exactly this source. */
+  readonly source?: string;
   readonly reference?: string;
   readonly states?: readonly JobState[];
   /** True: attempts were made; false: none yet. */
@@ -314,8 +316,8 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       if (filter.reference !== undefined) {
         return rows<Job>(db, sql.searchReference, [filter.reference, states, retried, before, limit]);
       }
-      const { kindPrefix = null, sourcePrefix = null } = filter;
-      return rows<Job>(db, sql.search, [kindPrefix, sourcePrefix, states, retried, before, limit]);
+      const { kindPrefix = null, sourcePrefix = null, source = null } = filter;
+      return rows<Job>(db, sql.search, [kindPrefix, sourcePrefix, source, states, retried, before, limit]);
     },
 
     /** Dead rows, counted up to `cap`. */
