@@ -2,9 +2,11 @@
  * The shape of `unbroker.config.ts` and its check. Pure: reading the file is the command line's business. Sections of
  * parts (drain, serve, notify) are checked by those parts; here they are only put together.
  */
+import { checkDrainConfig, type DrainConfig } from '../adapters/rabbitmq/drain-config.js';
 import { anything, type Checker, integer, object, oneOf, string } from './check.js';
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
 import { quoteSchema } from './jobs/schema-name.js';
+import { checkNotifyConfig, type NotifyConfig } from './notify/config.js';
 
 export interface Config {
   /** Default `unbroker`. */
@@ -16,9 +18,9 @@ export interface Config {
   readonly handlers?: string;
   readonly worker?: WorkerConfig;
   readonly seam?: SeamConfig;
-  readonly drain?: unknown;
+  readonly drain?: DrainConfig;
   readonly serve?: unknown;
-  readonly notify?: unknown;
+  readonly notify?: NotifyConfig;
 }
 
 export interface WorkerConfig {
@@ -62,9 +64,9 @@ const checkShape = object({
     logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
   }),
   seam: checkSeamConfig,
-  drain: anything,
+  drain: checkDrainConfig,
   serve: anything,
-  notify: anything,
+  notify: checkNotifyConfig,
 });
 
 /** Throws `config-invalid` (exit 2), naming the key and what it must be. */

@@ -92,6 +92,10 @@ function workerSettings(context: Context, options: WorkOptions) {
 /** The config's own handlers, beside those that a configured part of ours brings. */
 async function loadHandlers(context: Context): Promise<Record<string, Handler>> {
   const handlers: Record<string, Handler> = {};
+  if (context.config.notify !== undefined) {
+    const { createNotifyHandlers } = await import('../notify/index.js');
+    Object.assign(handlers, createNotifyHandlers({ config: context.config.notify, directory: context.directory }));
+  }
   if (context.config.handlers !== undefined) {
     const path = resolve(context.directory, context.config.handlers);
     let loaded: unknown;
