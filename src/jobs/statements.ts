@@ -163,10 +163,13 @@ from unnest($1::bigint[], $2::bigint[], $3::text[]) as mine (id, token, result)
 where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
 returning j.id::text`,
 
-    /** running -> ready, after a delay, the failure noted. The attempt was counted at the claim. */
+    /**
+     * running -> ready, after a delay, the failure noted. The attempt was counted at the claim. Not solo any more: it came
+     * back by itself, so it does not kill processes.
+     */
     retry: `
 update ${jobs} j
-set state = 'ready', run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond', ${lease},
+set state = 'ready', solo = false, run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond', ${lease},
     errors =${appendError(failure('mine.name', 'mine.message'))}
 from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::text[], $5::text[]) as mine (id, token, delay_ms, name, message)
 where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
@@ -175,7 +178,7 @@ returning j.id::text`,
     /** running -> ready, after a delay, without spending an attempt. */
     snooze: `
 update ${jobs} j
-set state = 'ready', run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond',
+set state = 'ready', solo = false, run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond',
     attempts = j.attempts - 1, ${lease}
 from unnest($1::bigint[], $2::bigint[], $3::float8[]) as mine (id, token, delay_ms)
 where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
