@@ -3,7 +3,8 @@
  * would start a broker for the whole machine; that is prevented, so that the only broker is the caller's private one.
  */
 import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { foldersWith, isExecutable, isRoot, say } from './machine.js';
 
@@ -30,7 +31,8 @@ export function whyNotInstallable(): string | null {
 
 /**
  * One run at a time (flock), looking again once the lock is ours. policy-rc.d is Debian's own way to say "start no
- * services now"; a file that is there already is respected unless it is one of ours that a killed run left behind.
+ * services now"; a file that is there already is respected unless it is one of ours that a killed run left behind. The
+ * service is also disabled, or the next boot would start it.
  */
 const INSTALL_SCRIPT = `
 set -eu
@@ -43,44 +45,54 @@ if [ ! -e "$policy" ] || grep -qxF "$mark" "$policy"; then
   printf '#!/bin/sh\\n%s\\nexit 101\\n' "$mark" > "$policy"
   chmod 755 "$policy"
 fi
-apt-get -q update || echo 'apt-get update failed; trying with the lists that are here'
-apt-get -q install -y --no-install-recommends -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 rabbitmq-server
-if [ -d /run/systemd/system ]; then systemctl disable rabbitmq-server.service || true; fi
+apt() { apt-get -q -o DPkg::Lock::Timeout=300 -o Acquire::Retries=3 "$@"; }
+apt update || echo 'apt-get update failed; trying with the lists that are here'
+dpkg --configure -a || true
+apt install -y --no-install-recommends rabbitmq-server
+update-rc.d rabbitmq-server disable || true
 `;
 
 /** Installs the package and returns the folder with the programs; rejects with apt's last words. */
 export async function installRabbit(): Promise<string> {
-  say(
-    'no RabbitMQ here: installing it with apt-get install rabbitmq-server (needs the network, about a minute)',
-  );
+  say('no RabbitMQ here: apt-get install rabbitmq-server (needs the network; a few seconds to a minute)');
   const startedAt = Date.now();
   const output = await runScript(INSTALL_SCRIPT);
   const folder = findRabbitPrograms();
   if (folder === null) throw new Error(`apt-get ended, but there is no rabbitmq-server:\n${output}`);
-  say(
-    `installed rabbitmq-server in ${Math.round((Date.now() - startedAt) / 1000)} s; its system service was not started`,
-  );
+  const seconds = Math.round((Date.now() - startedAt) / 1000);
+  say(`installed rabbitmq-server in ${seconds} s; its system service stays off`);
   return folder;
 }
 
-function runScript(script: string): Promise<string> {
-  return new Promise((resolve, reject) => {
+/**
+ * In its own session and with a file for its output: neither our end nor a Ctrl-C may leave the machine's packages half
+ * configured. Whoever comes next waits for it at the lock.
+ */
+async function runScript(script: string): Promise<string> {
+  const folder = mkdtempSync(join(tmpdir(), 'unbroker-install-'));
+  const log = openSync(join(folder, 'log'), 'a');
+  try {
     const child = spawn('flock', ['-w', '600', '/var/lock/unbroker-install', 'sh', '-c', script], {
-      stdio: ['ignore', 'pipe', 'pipe'],
+      stdio: ['ignore', log, log],
       env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', RUNLEVEL: '1', LC_ALL: 'C' },
-      timeout: INSTALL_WITHIN_MS,
+      detached: true,
     });
-    let output = '';
-    const keep = (chunk: Buffer) => {
-      output = (output + chunk.toString()).slice(-4_000);
-    };
-    child.stdout.on('data', keep);
-    child.stderr.on('data', keep);
-    child.on('error', reject);
-    child.on('close', (code) => {
-      const lastWords = output.trim().split('\n').slice(-6).join('\n');
-      if (code === 0) resolve(lastWords);
-      else reject(new Error(`apt-get install rabbitmq-server failed:\n${lastWords}`));
+    const code = await new Promise<number | null>((resolve, reject) => {
+      const late = new Error(
+        `apt-get install rabbitmq-server still runs after ${INSTALL_WITHIN_MS / 60_000} minutes`,
+      );
+      const timer = setTimeout(() => reject(late), INSTALL_WITHIN_MS);
+      child.once('error', reject);
+      child.once('exit', (status) => {
+        clearTimeout(timer);
+        resolve(status);
+      });
     });
-  });
+    const lastWords = readFileSync(join(folder, 'log'), 'utf8').trim().split('\n').slice(-3).join('\n');
+    if (code === 0) return lastWords;
+    throw new Error(`apt-get install rabbitmq-server failed:\n${lastWords}`);
+  } finally {
+    closeSync(log);
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
