@@ -22,9 +22,12 @@ export const MAX_RETRY_DELAY_MS = 30 * 24 * 3_600_000;
  */
 export function retryDelayMs(policy: RetryPolicy, attempt: number, random: number): number {
   const delayMs = rawDelayMs(policy, Math.max(1, attempt), random);
-  return Math.round(
-    Math.min(Math.max(0, Number.isFinite(delayMs) ? delayMs : MAX_RETRY_DELAY_MS), MAX_RETRY_DELAY_MS),
-  );
+  return Math.round(boundedDelayMs(Number.isNaN(delayMs) ? MAX_RETRY_DELAY_MS : delayMs));
+}
+
+/** 0 to MAX_RETRY_DELAY_MS: what the database's interval surely takes. */
+export function boundedDelayMs(delayMs: number): number {
+  return Math.min(Math.max(0, delayMs), MAX_RETRY_DELAY_MS);
 }
 
 function rawDelayMs(policy: RetryPolicy, attempt: number, random: number): number {

@@ -3,7 +3,7 @@
  * whether the outcome may still be written is the statement's fence to say.
  */
 import { type ClaimedJob, LIMITS, type RetryPolicy } from './job.js';
-import { parseRetryPolicy, retryDelayMs } from './retry.js';
+import { boundedDelayMs, parseRetryPolicy, retryDelayMs } from './retry.js';
 import { storableText } from './text.js';
 
 /** How a handler ended. */
@@ -18,7 +18,7 @@ export type Outcome =
   | { readonly type: 'snooze'; readonly delayMs: number }
   | { readonly type: 'discard'; readonly name: string; readonly message: string };
 
-/** Throw it to run again after `delayMs` without spending an attempt (a provider's Retry-After, a pause). */
+/** Throw it to run again after `delayMs` (at most 30 days) without spending an attempt: a pause, a Retry-After. */
 export class Snooze extends Error {
   constructor(readonly delayMs: number) {
     super(`snooze ${delayMs} ms`);
@@ -37,7 +37,7 @@ export class Discard extends Error {
   }
 }
 
-/** Throw it to fail this attempt and say when to try next, over the kind's policy. */
+/** Throw it to fail this attempt and say when to try next (at most 30 days), over the kind's policy. */
 export class RetryAfter extends Error {
   constructor(
     readonly delayMs: number,
@@ -48,21 +48,54 @@ export class RetryAfter extends Error {
   }
 }
 
-/** `policy` is the kind's; the job's own goes first. `random` in [0, 1) feeds the jitter. */
+/** `policy` is the kind's; the job's own goes first. `random` in [0, 1) feeds the jitter. Never throws. */
 export function settle(job: ClaimedJob, end: HandlerEnd, policy: RetryPolicy, random: number): Outcome {
   if (end.type === 'returned') return complete(end.value);
-  const { error } = end;
-  if (error instanceof Snooze) return { type: 'snooze', delayMs: Math.max(0, error.delayMs) };
-  const message = storableText(errorMessage(error), LIMITS.errorMessageLength);
-  if (error instanceof Discard) return { type: 'discard', name: storableText(error.reason, 100), message };
-  const name = storableText(error instanceof Error ? error.name : 'Error', 100);
-  if (job.attempt >= job.maxAttempts) return { type: 'discard', name, message };
-  const delayMs =
-    error instanceof RetryAfter
-      ? Math.max(0, error.delayMs)
-      : retryDelayMs(parseRetryPolicy(job.retryPolicy) ?? policy, job.attempt, random);
-  return { type: 'retry', delayMs, name, message };
+  const { as, name, message, delayMs } = read(end.error);
+  if (as === 'discard') return { type: 'discard', name, message };
+  if (as === 'retry' && job.attempt >= job.maxAttempts) return { type: 'discard', name, message };
+  // A delay that is no number (a Retry-After that did not parse) must not make a hot loop: the policy's instead.
+  const waitMs = delayMs ?? retryDelayMs(parseRetryPolicy(job.retryPolicy) ?? policy, job.attempt, random);
+  return as === 'snooze'
+    ? { type: 'snooze', delayMs: waitMs }
+    : { type: 'retry', delayMs: waitMs, name, message };
 }
+
+interface Thrown {
+  readonly as: 'snooze' | 'discard' | 'retry';
+  readonly name: string;
+  readonly message: string;
+  /** Asked for by the handler; undefined when it asked for none. */
+  readonly delayMs: number | undefined;
+}
+
+/**
+ * What was thrown, in texts and numbers that the database takes. Anything can be thrown: a message that is no text, a
+ * getter that throws, a revoked proxy; none of them may leave its job running for ever.
+ */
+function read(error: unknown): Thrown {
+  try {
+    const name = text(
+      error instanceof Discard ? error.reason : (error as Partial<Error> | null)?.name,
+      'Error',
+      100,
+    );
+    const raw = error instanceof Error ? error.message : error;
+    const message = text(raw, 'a value that is not an Error was thrown', LIMITS.errorMessageLength);
+    if (error instanceof Snooze) return { as: 'snooze', name, message, delayMs: delay(error.delayMs) };
+    if (error instanceof Discard) return { as: 'discard', name, message, delayMs: undefined };
+    const delayMs = error instanceof RetryAfter ? delay(error.delayMs) : undefined;
+    return { as: 'retry', name: error instanceof Error ? name : 'Error', message, delayMs };
+  } catch {
+    return { as: 'retry', name: 'Error', message: 'what was thrown cannot be read', delayMs: undefined };
+  }
+}
+
+const text = (value: unknown, otherwise: string, maxLength: number): string =>
+  storableText(typeof value === 'string' ? value : otherwise, maxLength);
+
+const delay = (value: unknown): number | undefined =>
+  typeof value === 'number' && !Number.isNaN(value) ? boundedDelayMs(value) : undefined;
 
 /**
  * The work is done whatever it returned: a result that cannot be stored (cyclic, a BigInt, too large, NUL inside) must
@@ -84,9 +117,4 @@ function complete(value: unknown): Outcome {
     return { type: 'complete', resultText: '{"unstorable":"NUL or lone surrogate"}' };
   }
   return { type: 'complete', resultText: text };
-}
-
-function errorMessage(error: unknown): string {
-  if (error instanceof Error) return error.message;
-  return typeof error === 'string' ? error : 'a value that is not an Error was thrown';
 }
