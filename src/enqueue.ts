@@ -72,13 +72,14 @@ function checkOptions(job: NewJob): void {
   if (priority !== undefined) checkInteger('priority', priority, LIMITS.minPriority, LIMITS.maxPriority);
   if (maxAttempts !== undefined) checkInteger('maxAttempts', maxAttempts, 1, LIMITS.maxAttempts);
   if (runAt !== undefined && delayMs !== undefined) throw new TypeError('give runAt or delayMs, not both');
-  if (runAt !== undefined && !(runAt instanceof Date && Number.isFinite(runAt.getTime()))) {
-    throw new TypeError('runAt must be a valid Date');
+  // Postgres knows no year before 4713 BC nor after 294276; its refusal would cost the caller the transaction.
+  if (runAt !== undefined && !(runAt instanceof Date && runAt >= MIN_RUN_AT && runAt <= MAX_RUN_AT)) {
+    throw new TypeError('runAt must be a valid Date of the years 1 to 9999');
   }
   if (delayMs !== undefined && !(typeof delayMs === 'number' && delayMs >= 0 && delayMs <= MAX_DELAY_MS)) {
     throw new TypeError(`delayMs must be 0 to ${MAX_DELAY_MS}`);
   }
-  if (headers !== undefined) checkJson(headers, 'headers');
+  if (headers !== undefined) checkHeaders(headers);
   if (retryPolicy !== undefined && parseRetryPolicy(retryPolicy) === null) {
     throw new TypeError(
       'retryPolicy must be an exponential, fixed or ladder policy with delays of 0 to 30 days',
@@ -88,6 +89,18 @@ function checkOptions(job: NewJob): void {
 
 /** Ten years: longer is a unit mistaken. */
 const MAX_DELAY_MS = 10 * 366 * 24 * 3_600_000;
+const MIN_RUN_AT = new Date('0001-01-01T00:00:00Z');
+const MAX_RUN_AT = new Date('9999-12-31T23:59:59.999Z');
+
+function checkHeaders(headers: unknown): void {
+  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) {
+    throw new TypeError('headers must be an object');
+  }
+  checkJson(headers, 'headers');
+  if (Buffer.byteLength(JSON.stringify(headers)) > LIMITS.headersBytes) {
+    throw new TypeError(`headers are larger than ${LIMITS.headersBytes} bytes`);
+  }
+}
 
 function checkText(name: string, value: unknown, min: number, max: number): void {
   if (typeof value !== 'string' || value.length < min || value.length > max || !isStorable(value)) {

@@ -43,6 +43,8 @@ export const LIMITS = {
   /** Bytes of one payload through enqueue or HTTP. A drain keeps larger bodies in `body`. */
   payloadBytes: 1_048_576,
   payloadDepth: 64,
+  /** Bytes of `headers`, as JSON. */
+  headersBytes: 65_536,
   /** Rows of one multi-row insert; enqueueMany splits longer lists. */
   enqueueBatch: 1_000,
   /** Entries kept in `errors`; the oldest go first. */

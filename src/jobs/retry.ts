@@ -21,8 +21,7 @@ export const MAX_RETRY_DELAY_MS = 30 * 24 * 3_600_000;
  * A ladder's last rung repeats. Never negative, never over MAX_RETRY_DELAY_MS.
  */
 export function retryDelayMs(policy: RetryPolicy, attempt: number, random: number): number {
-  const delayMs = rawDelayMs(policy, Math.max(1, attempt), random);
-  return Math.round(boundedDelayMs(Number.isNaN(delayMs) ? MAX_RETRY_DELAY_MS : delayMs));
+  return Math.round(boundedDelayMs(rawDelayMs(policy, Math.max(1, attempt), random)));
 }
 
 /** 0 to MAX_RETRY_DELAY_MS: what the database's interval surely takes. */
@@ -37,7 +36,9 @@ function rawDelayMs(policy: RetryPolicy, attempt: number, random: number): numbe
     case 'ladder':
       return policy.delaysMs[Math.min(attempt, policy.delaysMs.length) - 1] ?? 0;
     case 'exponential': {
-      const capped = Math.min(policy.baseMs * policy.factor ** (attempt - 1), policy.maxMs);
+      // Bounded before it is multiplied: 0 × Infinity is no number.
+      const factor = Math.min(policy.factor ** (attempt - 1), Number.MAX_VALUE);
+      const capped = Math.min(policy.baseMs * factor, policy.maxMs);
       return policy.jitter === 'none' ? capped : capped * random;
     }
   }

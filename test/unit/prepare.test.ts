@@ -1,0 +1,208 @@
+/** What enqueue takes and what it refuses, before anything is sent. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { enqueue, enqueueMany, prepare } from '../../src/enqueue.js';
+import { LIMITS, type NewJob, type Queryable } from '../../src/jobs/job.js';
+
+const nested = (depth: number): unknown => {
+  let value: unknown = 1;
+  for (let i = 0; i < depth; i += 1) value = i % 2 === 0 ? [value] : { a: value };
+  return value;
+};
+const cyclic: unknown[] = [];
+cyclic.push(cyclic);
+class Money {
+  constructor(
+    readonly amount: number,
+    readonly currency: string,
+  ) {}
+}
+
+describe('payloads', () => {
+  test.each([
+    ['nothing', undefined, 'null'],
+    ['null', null, 'null'],
+    ['text', 'é😀', '"é😀"'],
+    ['numbers', [0, -1.5, 1e300, Number.MAX_SAFE_INTEGER], '[0,-1.5,1e+300,9007199254740991]'],
+    ['an undefined property, left out as everywhere', { a: undefined, b: 1 }, '{"b":1}'],
+    ['a class of plain fields', new Money(3, 'EUR'), '{"amount":3,"currency":"EUR"}'],
+    ['no prototype', Object.assign(Object.create(null), { a: 1 }), '{"a":1}'],
+    ['keys that objects inherit', JSON.parse('{"toString":1,"__proto__":2}'), '{"toString":1,"__proto__":2}'],
+    ['a backslash before u0000', '\\u0000', '"\\\\u0000"'],
+  ])('%s', (_name, payload, payloadText) => {
+    expect(prepare({ kind: 'k', payload }).payloadText).toBe(payloadText);
+  });
+
+  test('the deepest that is taken, and one more', () => {
+    expect(prepare({ kind: 'k', payload: nested(LIMITS.payloadDepth) }).payloadText).toContain('1');
+    expect(() => prepare({ kind: 'k', payload: nested(LIMITS.payloadDepth + 1) })).toThrow(TypeError);
+    expect(() => prepare({ kind: 'k', payload: nested(200_000) })).toThrow(TypeError);
+  });
+
+  test('the largest that is taken, one byte more, and far more; in bytes, not characters', () => {
+    const room = LIMITS.payloadBytes - 2;
+    expect(prepare({ kind: 'k', payload: 'x'.repeat(room) }).payloadText.length).toBe(LIMITS.payloadBytes);
+    expect(() => prepare({ kind: 'k', payload: 'x'.repeat(room + 1) })).toThrow(/larger than 1048576 bytes/);
+    expect(() => prepare({ kind: 'k', payload: '€'.repeat(room / 2) })).toThrow(/larger than/);
+  });
+
+  const refused: readonly (readonly [string, unknown])[] = [
+    ['a BigInt', 1n],
+    ['a function', () => 1],
+    ['a symbol', Symbol('s')],
+    ['NaN', Number.NaN],
+    ['Infinity', [Number.POSITIVE_INFINITY]],
+    ['a Date', { at: new Date() }],
+    ['an invalid Date', new Date(Number.NaN)],
+    ['a Map', new Map()],
+    ['a Set', new Set()],
+    ['a RegExp', /x/],
+    ['an Error', new Error('x')],
+    ['a Promise', Promise.resolve(1)],
+    ['a Buffer', Buffer.from('x')],
+    ['a typed array', new Uint8Array(2)],
+    ['a boxed text', Object('x')],
+    ['its own idea of JSON', { toJSON: () => 1 }],
+    ['a cycle', cyclic],
+    ['undefined in an array', [undefined]],
+    ['a hole in an array', new Array(2)],
+    ['NUL', 'a\u0000'],
+    ['NUL in a key', { 'a\u0000': 1 }],
+    ['a lone surrogate', '\ud800'],
+    ['a lone surrogate in a key', { x: { '\udfff': 1 } }],
+  ];
+  test.each(refused)('%s is a TypeError that does not quote the value', (_name, payload) => {
+    expect(() => prepare({ kind: 'k', payload })).toThrow(TypeError);
+    expect(() => prepare({ kind: 'k', payload: { secret: 'hunter2', list: [payload] } })).toThrow(
+      expect.objectContaining({ message: expect.not.stringContaining('hunter2') }),
+    );
+    expect(() => prepare({ kind: 'k', headers: { x: payload } as never })).toThrow(TypeError);
+  });
+
+  test('property: any JSON comes out of its text as it went in', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ stringUnit: 'binary' }), (payload) => {
+        // JSON has no sign for zero; a lone surrogate or NUL is refused.
+        let text: string;
+        try {
+          text = prepare({ kind: 'k', payload }).payloadText;
+        } catch (error) {
+          expect(error).toBeInstanceOf(TypeError);
+          return;
+        }
+        expect(JSON.parse(text)).toEqual(JSON.parse(JSON.stringify(payload)));
+      }),
+      { numRuns: 3_000 },
+    );
+  });
+
+  test('property: any value is taken or is a TypeError', () => {
+    fc.assert(
+      fc.property(
+        fc.anything({ withBigInt: true, withDate: true, withMap: true, withSparseArray: true }),
+        (payload) => {
+          try {
+            JSON.parse(prepare({ kind: 'k', payload }).payloadText);
+          } catch (error) {
+            expect(error).toBeInstanceOf(TypeError);
+          }
+        },
+      ),
+      { numRuns: 3_000 },
+    );
+  });
+});
+
+describe('options', () => {
+  const good: NewJob = {
+    kind: 'k'.repeat(200),
+    priority: -32_768,
+    delayMs: 0,
+    maxAttempts: 1_000,
+    dedupeKey: 'd'.repeat(500),
+    source: '',
+    headers: { a: [1] },
+    retryPolicy: { type: 'fixed', delayMs: 1 },
+  };
+  test('at their limits', () => {
+    const { payloadText, ...kept } = prepare(good);
+    expect(payloadText).toBe('null');
+    expect(kept).toEqual(good);
+    for (const runAt of ['0001-01-01T00:00:00Z', '1900-01-01T00:00:00Z', '9999-12-31T23:59:59.999Z'])
+      expect(prepare({ kind: 'k', runAt: new Date(runAt) }).runAt).toBeInstanceOf(Date);
+  });
+
+  test.each<[string, unknown]>([
+    ['kind', ''],
+    ['kind', 'k'.repeat(201)],
+    ['kind', undefined],
+    ['kind', 7],
+    ['kind', 'a\u0000'],
+    ['kind', '\udc00'],
+    ['priority', 32_768],
+    ['priority', -32_769],
+    ['priority', 1.5],
+    ['priority', '1'],
+    ['priority', null],
+    ['maxAttempts', 0],
+    ['maxAttempts', 1_001],
+    ['maxAttempts', 2 ** 31],
+    ['dedupeKey', ''],
+    ['dedupeKey', 'd'.repeat(501)],
+    ['dedupeKey', 'a\u0000'],
+    ['dedupeKey', null],
+    ['source', 's'.repeat(1_001)],
+    ['source', 'a\u0000'],
+    ['runAt', '2030-01-01'],
+    ['runAt', new Date(Number.NaN)],
+    // Postgres begins at 4713 BC and ends in 294276: what it refuses would cost the caller its transaction.
+    ['runAt', new Date(-8.64e15)],
+    ['runAt', new Date(8.64e15)],
+    ['runAt', null],
+    ['delayMs', -1],
+    ['delayMs', Number.NaN],
+    ['delayMs', Number.POSITIVE_INFINITY],
+    ['delayMs', '5'],
+    ['delayMs', 3_660 * 24 * 3_600_000 + 1],
+    ['headers', 'x'],
+    ['headers', [1]],
+    ['headers', null],
+    ['headers', { big: 'x'.repeat(LIMITS.headersBytes) }],
+    ['retryPolicy', { type: 'fixed' }],
+    ['retryPolicy', null],
+    ['retryPolicy', 'fixed'],
+  ])('a wrong %s is a TypeError (%#)', (name, value) => {
+    expect(() => prepare({ kind: 'k', [name]: value } as never)).toThrow(TypeError);
+  });
+
+  test('runAt and delayMs exclude each other', () => {
+    expect(() => prepare({ kind: 'k', runAt: new Date(), delayMs: 1 })).toThrow(/not both/);
+  });
+});
+
+describe('before anything is sent', () => {
+  const sent: string[] = [];
+  const tx: Queryable = {
+    query: async (text) => {
+      sent.push(text);
+      return { rows: [], rowCount: 0 };
+    },
+  };
+  test.each([
+    ['one', () => enqueue(tx, 'k', 1n)],
+    [
+      'the last of many',
+      () => enqueueMany(tx, [...Array(1_500).fill({ kind: 'k' }), { kind: 'k', payload: 1n }]),
+    ],
+    ['no job at all', () => enqueueMany(tx, [null as never])],
+    ['no list', () => enqueueMany(tx, 7 as never)],
+  ])('%s: TypeError, not a statement', async (_name, act) => {
+    await expect(act()).rejects.toThrow(TypeError);
+    expect(sent).toEqual([]);
+  });
+
+  test('an empty list asks nothing', async () => {
+    expect(await enqueueMany(tx, [])).toEqual([]);
+    expect(sent).toEqual([]);
+  });
+});
