@@ -348,6 +348,13 @@ export type PlainJson =
   | readonly PlainJson[]
   | { readonly [key: string]: PlainJson };
 
+/** No string key is inherited, so nothing is found that is not there; the symbol lets error messages name it. */
+const BARE: object = Object.create(null, { [Symbol.toPrimitive]: { value: () => 'the data' } });
+
+export function plainObject<T>(): Record<string, T> {
+  return Object.create(BARE) as Record<string, T>;
+}
+
 /**
  * The value as plain data. A number that a double cannot hold (more than 15 significant digits, or too large) becomes
  * the string of its digits: an order number must not come out of a template rounded.
@@ -355,7 +362,7 @@ export type PlainJson =
 export function toPlain(node: JsonNode): PlainJson {
   switch (node.type) {
     case 'object': {
-      const out: Record<string, PlainJson> = Object.create(null);
+      const out = plainObject<PlainJson>();
       for (const [key, value] of node.members) out[key] = toPlain(value);
       return out;
     }

@@ -12,12 +12,13 @@ import type { NotifyConfig } from './config.js';
 import { deliveryHandler } from './handler.js';
 import { CHANNELS, type Channel } from './message.js';
 import type { Provider } from './provider.js';
-import { RELAY_HTTP, relayHandler } from './relay.js';
+import { relayHandler } from './relay.js';
+import { RELAY_HTTP } from './relay-kind.js';
 import { templateFiles } from './template-files.js';
 import { createRenderer, type Renderer } from './templates.js';
 
 export { checkNotifyConfig, type NotifyConfig } from './config.js';
-export { RELAY_HTTP } from './relay.js';
+export { RELAY_HTTP } from './relay-kind.js';
 
 export interface NotifyOptions {
   readonly config: NotifyConfig;

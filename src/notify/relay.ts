@@ -9,9 +9,6 @@ import type { AddressRules } from './address.js';
 import { DeliveryError, deferralsOf, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
 import { post } from './post.js';
 
-/** Kind of the jobs. Payload: `{url, key?, data}`: an envelope is posted; or `{url, body}`: just that. */
-export const RELAY_HTTP = 'relay.http';
-
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
 export function relayHandler(rules: AddressRules): KindOptions {

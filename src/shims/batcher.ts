@@ -1,0 +1,79 @@
+/**
+ * Puts concurrent single enqueues into one statement: while one insert is on its way, the next gathers. Each caller is
+ * answered only when the commit that holds its row is. It decides nothing about jobs.
+ */
+import { type Enqueued, LIMITS, type Queryable } from '../jobs/job.js';
+import type { PreparedJob, Store } from '../jobs/store.js';
+
+interface Waiting {
+  readonly job: PreparedJob;
+  readonly resolve: (enqueued: Enqueued) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+/** Inserts under way at once. Two keep the database busy while one commits; more only made smaller batches. */
+const MAX_FLUSHES = 2;
+/** Characters of payload in one statement. */
+const MAX_BATCH_LENGTH = 4_194_304;
+
+export class Batcher {
+  #waiting: Waiting[] = [];
+  #flushes = 0;
+
+  constructor(
+    private readonly db: Queryable,
+    private readonly store: Store,
+  ) {}
+
+  /** Only for jobs without a dedupe key: two batches that wait for each other's keys would deadlock. */
+  enqueue(job: PreparedJob): Promise<Enqueued> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ job, resolve, reject });
+      if (this.#flushes < MAX_FLUSHES && this.#waiting.length === 1) {
+        // One turn of the event loop: requests that came together go together.
+        setImmediate(() => void this.#flush());
+      }
+    });
+  }
+
+  async #flush(): Promise<void> {
+    if (this.#flushes >= MAX_FLUSHES || this.#waiting.length === 0) return;
+    this.#flushes += 1;
+    try {
+      while (this.#waiting.length > 0) await this.#write(this.#take());
+    } finally {
+      this.#flushes -= 1;
+    }
+  }
+
+  #take(): Waiting[] {
+    let length = 0;
+    let count = 0;
+    for (const { job } of this.#waiting) {
+      length += job.payloadText.length;
+      if (count > 0 && (length > MAX_BATCH_LENGTH || count >= LIMITS.enqueueBatch)) break;
+      count += 1;
+    }
+    return this.#waiting.splice(0, count);
+  }
+
+  async #write(batch: readonly Waiting[]): Promise<void> {
+    try {
+      const answers = await this.store.enqueueMany(
+        this.db,
+        batch.map(({ job }) => job),
+      );
+      for (const [index, { resolve }] of batch.entries()) resolve(answers[index] as Enqueued);
+    } catch (error) {
+      // A row that the server refuses must not take its neighbours along.
+      if (batch.length > 1 && isDataError(error)) for (const one of batch) await this.#write([one]);
+      else for (const { reject } of batch) reject(error);
+    }
+  }
+}
+
+/** SQLSTATE class 22 (data exception), 23 (constraint) or 54 (limit exceeded). */
+function isDataError(error: unknown): boolean {
+  const code = typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
+  return /^(22|23|54)/.test(code);
+}

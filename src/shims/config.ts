@@ -1,0 +1,88 @@
+/**
+ * The `serve` section of the config and its check. Pure. Keys are named by environment variable or given as digests:
+ * the config file itself never holds one.
+ */
+import { arrayOf, type Checker, integer, invalid, object, oneOf, record, string } from '../check.js';
+import { LIMITS } from '../jobs/job.js';
+import type { Service } from './contract.js';
+
+export interface ServeConfig {
+  /** Default 127.0.0.1. Any other address needs keys. */
+  readonly host?: string;
+  /** Default 8080; 0 = any free one. */
+  readonly port?: number;
+  /** Built-in contracts to mount. Default: all. */
+  readonly contracts?: readonly BuiltIn[];
+  /** Without keys only this machine is served. */
+  readonly keys?: readonly KeyConfig[];
+  /** Kinds that your own handlers serve, so that clients may ask for them. */
+  readonly kinds?: readonly string[];
+  /** What took the place of an exchange or queue: `exchange:<name>` or `queue:<name>` to a kind. */
+  readonly targets?: Readonly<Record<string, string>>;
+  /** Connections at once. Default 1000. */
+  readonly maxConnections?: number;
+}
+
+export type BuiltIn = 'trio';
+
+/** Exactly one of `env` and `sha256`. What is absent of services, verbs and kinds is not limited. */
+export interface KeyConfig {
+  /** In logs and in the requests table. */
+  readonly name: string;
+  /** The environment variable that holds the key. */
+  readonly env?: string;
+  /** Hex SHA-256 of the key. */
+  readonly sha256?: string;
+  readonly services?: readonly Service[];
+  readonly verbs?: readonly ('read' | 'write')[];
+  /** `notify.*` means all kinds that start so. */
+  readonly kinds?: readonly string[];
+}
+
+const kind = string({ maxLength: LIMITS.kindLength });
+
+const checkKey = object(
+  {
+    name: string({ maxLength: 100, pattern: /^[A-Za-z0-9._-]+$/, expected: 'letters, digits, dots, dashes' }),
+    env: string({ pattern: /^[A-Z_][A-Z0-9_]*$/, expected: 'the name of an environment variable' }),
+    sha256: string({ pattern: /^[0-9a-f]{64}$/, expected: '64 hexadecimal digits' }),
+    services: arrayOf(oneOf('notification', 'scheduling', 'retry'), 3),
+    verbs: arrayOf(oneOf('read', 'write'), 2),
+    kinds: arrayOf(kind, 100),
+  },
+  ['name'],
+);
+
+const shape = object({
+  host: string({ maxLength: 255, pattern: /^[A-Za-z0-9.:-]+$/, expected: 'a host name or address' }),
+  port: integer(0, 65_535),
+  contracts: arrayOf(oneOf('trio'), 10),
+  keys: arrayOf(checkKey, 1_000),
+  kinds: arrayOf(kind),
+  targets: targets(),
+  maxConnections: integer(1, 100_000),
+});
+
+function targets(): Checker<Record<string, string>> {
+  const all = record(kind);
+  return (value, path) => {
+    const map = all(value, path);
+    for (const name of Object.keys(map))
+      if (!/^(exchange|queue):.{1,255}$/.test(name))
+        throw invalid(path, 'named exchange:<name> or queue:<name>');
+    return map;
+  };
+}
+
+/** Throws `config-invalid` (exit 2), naming the key and what it must be. */
+export function checkServeConfig(value: unknown, path = 'config.serve'): ServeConfig {
+  const config = shape(value, path);
+  const names = new Set<string>();
+  for (const [index, key] of (config.keys ?? []).entries()) {
+    if ((key.env === undefined) === (key.sha256 === undefined))
+      throw invalid(`${path}.keys[${index}]`, 'given exactly one of env and sha256');
+    if (names.has(key.name)) throw invalid(`${path}.keys[${index}].name`, 'used once');
+    names.add(key.name);
+  }
+  return config as ServeConfig;
+}

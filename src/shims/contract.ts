@@ -1,0 +1,231 @@
+/**
+ * What a contract is: a file that describes one old interface. `parse` turns a request into what the core can do,
+ * `render` turns the core's result into the old answer; both are pure. It knows neither the HTTP framework nor SQL.
+ */
+
+import type { Enqueued, EnqueueOptions, Job } from '../jobs/job.js';
+import type { Carried, JobSearch } from '../jobs/store.js';
+import type { JsonNode } from '../json-text.js';
+import type { Renderer } from '../notify/templates.js';
+
+export type Service = 'notification' | 'scheduling' | 'retry';
+
+/** A request after the server's own checks: body scanned, path decoded, each query name given once. */
+export interface ShimRequest {
+  readonly params: Readonly<Record<string, string>>;
+  readonly query: ReadonlyMap<string, string>;
+  /** Lower-case names. */
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** null on a route that takes no body. */
+  readonly body: JsonNode | null;
+}
+
+export interface ShimResponse {
+  readonly status: number;
+  /** Lower-case names; content-type is application/json unless given. */
+  readonly headers?: Readonly<Record<string, string>>;
+  /** null: empty. */
+  readonly body: string | null;
+}
+
+/** A job as a contract makes it: the payload stays the text the client sent. */
+export interface ShimJob extends EnqueueOptions {
+  readonly kind: string;
+  readonly payloadText: string;
+  /** Set when it was tried elsewhere before. */
+  readonly carried?: Carried;
+}
+
+/** Why a request is not done. `code` is kebab-case; the detail never quotes the request. May be returned or thrown. */
+export class Refusal extends Error {
+  readonly type = 'refusal';
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    readonly detail: string,
+  ) {
+    super(detail);
+    this.name = 'Refusal';
+  }
+}
+
+/** Which jobs a route may see and touch. */
+export interface Scope {
+  readonly kindPrefix?: string;
+  readonly sourcePrefix?: string;
+}
+
+export interface Enqueue {
+  readonly type: 'enqueue';
+  /** Up to LIMITS.enqueueBatch; all or none. */
+  readonly jobs: readonly ShimJob[];
+  /** True: render gets the rows as the database has them (a run_at counted by its clock). Default false. */
+  readonly readBack?: boolean;
+}
+
+/** `id`: the job's id, or the key that a message or client gave it. */
+export interface Find {
+  readonly type: 'find';
+  readonly id: string;
+  readonly scope: Scope;
+}
+
+export interface List {
+  readonly type: 'list';
+  readonly search: JobSearch;
+}
+
+export interface ListDead {
+  readonly type: 'list-dead';
+  readonly limit: number;
+}
+
+/** `cancel`: ready to cancelled; `run-now`: due now; `replay`: dead to ready; `dismiss`: dead to cancelled. */
+export interface Change {
+  readonly type: 'change';
+  readonly act: 'cancel' | 'run-now' | 'replay' | 'dismiss';
+  readonly id: string;
+  readonly scope: Scope;
+}
+
+/** Answered without the database. */
+export interface Answer {
+  readonly type: 'answer';
+  readonly response: ShimResponse;
+}
+
+export type Parsed = Enqueue | Find | List | ListDead | Change | Answer;
+
+export interface EnqueueResult {
+  readonly enqueued: readonly Enqueued[];
+  /** Empty unless `readBack` was asked for. */
+  readonly jobs: readonly Job[];
+}
+
+export interface ChangeResult {
+  readonly changed: boolean;
+  /** As it is now; null when there is no such job in the scope. */
+  readonly job: Job | null;
+}
+
+export type ResultOf<P extends Parsed> = P extends Enqueue
+  ? EnqueueResult
+  : P extends Find
+    ? Job | null
+    : P extends List
+      ? readonly Job[]
+      : P extends ListDead
+        ? { readonly jobs: readonly Job[]; readonly total: number }
+        : P extends Change
+          ? ChangeResult
+          : never;
+
+/** What parse may ask about this installation. All of it is in memory: no I/O. */
+export interface ContractContext {
+  /** Kinds that some handler is known to serve. */
+  knowsKind(kind: string): boolean;
+  /** `exchange:<name>` or `queue:<name>` to the kind that took its place; from the config. */
+  readonly targets: Readonly<Record<string, string>>;
+  /** Channels with a provider; null when this installation does not say. */
+  readonly channels: readonly string[] | null;
+  /** null when no templates folder is configured. */
+  readonly renderer: Renderer | null;
+  /** Why an outgoing URL is refused, or null. Names are vetted again when they are resolved. */
+  refuseUrl(url: string): string | null;
+}
+
+export interface Route<P extends Parsed = Parsed> {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+  /** `:name` marks a parameter. */
+  readonly path: string;
+  /** `read` needs only that grant; default `write` except for GET. */
+  readonly verb?: 'read' | 'write';
+  /** `json`: a JSON body is needed. Default for POST, PUT and PATCH; else a body is refused. */
+  readonly body?: 'json' | 'none';
+  parse(request: ShimRequest, context: ContractContext): P | Answer | Refusal;
+  render(result: ResultOf<P>, parsed: P): ShimResponse | Refusal;
+  /** How this route says no; default the contract's. */
+  readonly errors?: (refusal: Refusal) => ShimResponse;
+}
+
+/** A route with its types put away, as the server mounts it. */
+export interface AnyRoute extends Omit<Route, 'render'> {
+  render(result: unknown, parsed: Parsed): ShimResponse | Refusal;
+}
+
+/** How a message on the old broker becomes a job. Nothing mounts these yet: the bridge does. */
+export interface DeliveryRule {
+  readonly exchange: string;
+  readonly routingKey: string;
+}
+
+export interface Contract {
+  readonly name: string;
+  readonly service: Service;
+  readonly routes: readonly AnyRoute[];
+  readonly deliveries: readonly DeliveryRule[];
+  /** How the old service says no. */
+  errors(refusal: Refusal): ShimResponse;
+}
+
+/** Types a route: what parse returns decides what render gets. */
+export function route<P extends Parsed>(given: Route<P>): AnyRoute {
+  return given as unknown as AnyRoute;
+}
+
+/** Checks that routes do not collide. Throws TypeError: it is a mistake in code, not in a request. */
+export function defineContract(contract: Contract): Contract {
+  const seen = new Set<string>();
+  for (const { method, path } of contract.routes) {
+    if (!/^(\/(:?[a-z][a-zA-Z0-9-]*))+$/.test(path))
+      throw new TypeError(`contract ${contract.name}: ${method} ${path} is not a path`);
+    const key = `${method} ${path.replace(/:[^/]+/g, ':')}`;
+    if (seen.has(key)) throw new TypeError(`contract ${contract.name}: ${method} ${path} comes twice`);
+    seen.add(key);
+  }
+  return contract;
+}
+
+export function inScope(job: Job, scope: Scope): boolean {
+  return (
+    job.kind.startsWith(scope.kindPrefix ?? '') && (job.source ?? '').startsWith(scope.sourcePrefix ?? '')
+  );
+}
+
+export function jsonResponse(
+  status: number,
+  bodyText: string,
+  headers: Readonly<Record<string, string>> = {},
+): ShimResponse {
+  return { status, headers, body: bodyText };
+}
+
+export const EMPTY: ShimResponse = { status: 204, body: null };
+
+const TITLES: Readonly<Record<number, string>> = {
+  400: 'Bad Request',
+  401: 'Unauthorized',
+  403: 'Forbidden',
+  404: 'Not Found',
+  408: 'Request Timeout',
+  409: 'Conflict',
+  413: 'Content Too Large',
+  414: 'URI Too Long',
+  415: 'Unsupported Media Type',
+  417: 'Expectation Failed',
+  422: 'Unprocessable Content',
+  431: 'Request Header Fields Too Large',
+  500: 'Internal Server Error',
+  503: 'Service Unavailable',
+};
+
+/** RFC 9457, with `extra` members that an old client looks for. */
+export function problem(refusal: Refusal, extra: Readonly<Record<string, unknown>> = {}): ShimResponse {
+  const { status, code, detail } = refusal;
+  const body = { type: 'about:blank', title: TITLES[status] ?? 'Error', status, code, detail, ...extra };
+  return {
+    status,
+    headers: { 'content-type': 'application/problem+json' },
+    body: JSON.stringify(body),
+  };
+}

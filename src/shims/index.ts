@@ -1,0 +1,122 @@
+/**
+ * The HTTP door put together: from the config to a server that can listen. Contracts are listed here and nowhere else.
+ */
+import { EXIT, UnbrokerError } from '../errors.js';
+import type { Store } from '../jobs/store.js';
+import { errorFields, type Log } from '../log.js';
+import { refuseUrl } from '../notify/address.js';
+import type { NotifyConfig } from '../notify/config.js';
+import { configuredChannels, NOTIFY_KINDS, notifyAddressRules, notifyRenderer } from '../notify/index.js';
+import { type ApiKey, digestOf } from './auth.js';
+import type { BuiltIn, KeyConfig, ServeConfig } from './config.js';
+import type { Contract, ContractContext } from './contract.js';
+import { Core, type CorePool } from './core.js';
+import { createRequests } from './requests.js';
+import { createShimServer, type ShimServer, type ShimServerOptions } from './server.js';
+import { notificationContract } from './trio/notification.js';
+import { retryContract } from './trio/retry.js';
+import { schedulingContract } from './trio/scheduling.js';
+
+export interface ShimsOptions {
+  readonly pool: CorePool;
+  readonly store: Store;
+  readonly serve: ServeConfig;
+  /** undefined: this installation does not say which channels and templates there are. */
+  readonly notify: NotifyConfig | undefined;
+  /** Where relative paths start: the folder of the config file. */
+  readonly directory: string;
+  readonly log: Log;
+  /** Default process.env. */
+  readonly environment?: Readonly<Record<string, string | undefined>>;
+  /** A team's own contracts, beside the built-in ones. */
+  readonly contracts?: readonly Contract[];
+  readonly limits?: ShimServerOptions['limits'];
+}
+
+const BUILT_IN: Readonly<Record<BuiltIn, readonly Contract[]>> = {
+  trio: [notificationContract, schedulingContract, retryContract],
+};
+
+const PRUNE_EVERY_MS = 60_000;
+const PRUNE_BATCH = 1_000;
+
+/** Throws UnbrokerError: key-missing, keys-needed, templates-missing. `host` is where it will listen. */
+export function createShims(options: ShimsOptions, host: string): ShimServer {
+  const { pool, store, serve, log, environment = process.env } = options;
+  const keys = (serve.keys ?? []).map((key) => readKey(key, environment));
+  if (keys.length === 0) refuseOpenDoor(host, log);
+  const kinds = [
+    ...new Set([...NOTIFY_KINDS, ...(serve.kinds ?? []), ...Object.values(serve.targets ?? {})]),
+  ];
+  const requests = createRequests(store.schema);
+  const server = createShimServer({
+    contracts: [
+      ...(serve.contracts ?? (['trio'] as const)).flatMap((name) => BUILT_IN[name]),
+      ...(options.contracts ?? []),
+    ],
+    context: contextOf(options, kinds),
+    core: new Core({ pool, store, requests, kinds }),
+    keys,
+    log,
+    ping: () => pool.query('select 1'),
+    limits: {
+      ...(serve.maxConnections === undefined ? {} : { connections: serve.maxConnections }),
+      ...options.limits,
+    },
+  });
+  const pruning = setInterval(() => {
+    requests.prune(pool, PRUNE_BATCH).catch((error: unknown) => {
+      log.warn(errorFields(error), 'old answers could not be removed; tried again in a minute');
+    });
+  }, PRUNE_EVERY_MS).unref();
+  return {
+    listen: (address) => server.listen(address),
+    async close(closing) {
+      clearInterval(pruning);
+      await server.close(closing);
+    },
+  };
+}
+
+function contextOf({ serve, notify, directory }: ShimsOptions, kinds: readonly string[]): ContractContext {
+  const known = new Set(kinds);
+  const rules = notifyAddressRules(notify ?? {});
+  return {
+    knowsKind: (kind) => known.has(kind),
+    targets: serve.targets ?? {},
+    channels: notify === undefined ? null : configuredChannels(notify),
+    renderer: notify === undefined ? null : notifyRenderer({ config: notify, directory }),
+    refuseUrl: (url) => refuseUrl(url, rules),
+  };
+}
+
+function readKey(
+  { name, env, sha256, services, verbs, kinds }: KeyConfig,
+  environment: Readonly<Record<string, string | undefined>>,
+): ApiKey {
+  const grants = {
+    ...(services === undefined ? {} : { services }),
+    ...(verbs === undefined ? {} : { verbs }),
+    ...(kinds === undefined ? {} : { kinds }),
+  };
+  if (sha256 !== undefined) return { name, grants, digest: Buffer.from(sha256, 'hex') };
+  const value = environment[env ?? ''] ?? '';
+  if (value.length >= MIN_KEY_LENGTH) return { name, grants, digest: digestOf(value) };
+  throw new UnbrokerError('key-missing', `The API key of ${name} is not set or too short`, {
+    hint: `Set ${env} to at least ${MIN_KEY_LENGTH} characters, for example from: openssl rand -hex 32`,
+    exitStatus: EXIT.badInput,
+  });
+}
+
+const MIN_KEY_LENGTH = 16;
+
+function refuseOpenDoor(host: string, log: Log): void {
+  if (host === 'localhost' || host === '::1' || /^127(?:\.\d{1,3}){3}$/.test(host)) {
+    log.warn({ host }, 'no API keys are configured: every process on this machine may use this server');
+    return;
+  }
+  throw new UnbrokerError('keys-needed', 'Without API keys only this machine can be served', {
+    hint: 'Add serve.keys to the config, or listen on 127.0.0.1.',
+    exitStatus: EXIT.badInput,
+  });
+}

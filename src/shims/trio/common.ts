@@ -1,0 +1,58 @@
+/**
+ * What the three services of the trio share: their way of saying no, lists and times as they wrote them, and how a row
+ * is read back. Pure.
+ */
+import type { Job } from '../../jobs/job.js';
+import { type JsonNode, type ObjectNode, readJson } from '../../json-text.js';
+import { problem, type Refusal, type ShimResponse } from '../contract.js';
+
+/** Their clients read `error` and `message`; the rest is RFC 9457. */
+export function trioErrors(refusal: Refusal): ShimResponse {
+  return problem(refusal, { error: refusal.code, message: refusal.detail });
+}
+
+export const text = (value: string | null): string => JSON.stringify(value);
+export const time = (value: Date | null): string =>
+  value === null ? 'null' : JSON.stringify(value.toISOString());
+export const listText = (items: readonly string[]): string => `{"items":[${items.join(',')}]}`;
+
+/** A payload that a drain brought may be deeper than a door would let in. */
+const KEPT_LIMITS = { maxDepth: 1_000, maxKeys: 1_000_000 };
+
+/** The payload as JSON with its text; null when the job carries bytes instead. */
+export function payloadOf(job: Job): JsonNode | null {
+  if (job.payloadText === null) return null;
+  try {
+    return readJson(job.payloadText, KEPT_LIMITS);
+  } catch {
+    return null;
+  }
+}
+
+export function objectOf(node: JsonNode | null): ObjectNode | null {
+  return node?.type === 'object' ? node : null;
+}
+
+/** A member's text as it stands in the payload, or `null`. */
+export function memberText(node: ObjectNode | null, name: string): string {
+  return node?.members.get(name)?.raw ?? 'null';
+}
+
+/** A member of the headers, or undefined. */
+export function headerOf(job: Job, name: string): unknown {
+  const { headers } = job;
+  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) return undefined;
+  return Object.hasOwn(headers, name) ? (headers as Record<string, unknown>)[name] : undefined;
+}
+
+/** The last failure's message; null once it worked. */
+export function lastError(job: Job): string | null {
+  return job.state === 'done' ? null : (job.errors.at(-1)?.message ?? null);
+}
+
+/** When the row last changed, as far as it says. */
+export function changedAt(job: Job): Date {
+  const failedAt = job.errors.at(-1)?.at;
+  if (job.finishedAt !== null) return job.finishedAt;
+  return failedAt === undefined ? job.createdAt : new Date(failedAt);
+}

@@ -1,0 +1,124 @@
+/**
+ * Where the trio's schedules and retries used to go, and which kind of job takes that place now. Pure. A target that
+ * nothing serves yet is refused with the way to serve it, never stored in hope.
+ */
+import type { Json } from '../../jobs/job.js';
+import type { JsonNode, StringNode } from '../../json-text.js';
+import { objectText } from '../../json-text.js';
+import { RELAY_HTTP } from '../../notify/relay-kind.js';
+import { type ContractContext, Refusal, type ShimJob } from '../contract.js';
+import { objectOf as fieldsOf, invalid } from '../fields.js';
+import { readNotification } from './notification.js';
+
+export type Target =
+  | { readonly url: string }
+  | { readonly queue: string }
+  | { readonly exchange: string; readonly routingKey?: string }
+  | { readonly kind: string };
+
+/** Where schedules without a target were published. */
+export const EVENTS = 'schedule.events';
+const NOTIFICATIONS = { exchange: 'notifications', queue: 'notification.work' } as const;
+
+const NAMES = ['url', 'queue', 'exchange', 'kind'] as const;
+
+/** Throws Refusal 400. */
+export function readTarget(node: JsonNode): Target {
+  const fields = fieldsOf(node, [...NAMES, 'routingKey'], 'target');
+  const given = NAMES.filter((name) => fields.has(name));
+  const [name] = given;
+  if (name === undefined || given.length > 1)
+    throw invalid('target is none of {url}, {queue}, {exchange, routingKey?}, {kind}');
+  const value = fields.line(name, name === 'url' ? 2_000 : 255)?.value;
+  const routingKey = fields.line('routingKey', 255)?.value;
+  if (value === undefined) throw invalid(`target.${name} is missing`);
+  if (name !== 'exchange' && routingKey !== undefined) throw invalid('routingKey belongs to an exchange');
+  if (name === 'exchange')
+    return routingKey === undefined ? { exchange: value } : { exchange: value, routingKey };
+  return { [name]: value } as Target;
+}
+
+/** As it is kept in the job's headers. */
+export const targetJson = (target: Target | null): Json => target as Json;
+
+/** What a fired schedule becomes. `name` is null when the client gave none: the job's id stands for it. */
+export function planFired(
+  target: Target | null,
+  name: StringNode | null,
+  payload: JsonNode | null,
+  context: ContractContext,
+): Pick<ShimJob, 'kind' | 'payloadText'> {
+  const goal = target ?? { exchange: EVENTS };
+  if ('url' in goal) {
+    const members = { url: urlText(goal.url, context), key: name?.raw, data: payload?.raw ?? 'null' };
+    return { kind: RELAY_HTTP, payloadText: objectText(members) };
+  }
+  return planForKind(goal, payload, context);
+}
+
+/** What a retried call or message becomes: the payload goes to the target as it is. */
+export function planRetried(
+  target: Target,
+  payload: JsonNode,
+  context: ContractContext,
+): Pick<ShimJob, 'kind' | 'payloadText'> {
+  if (!('url' in target)) return planForKind(target, payload, context);
+  return {
+    kind: RELAY_HTTP,
+    payloadText: objectText({ url: urlText(target.url, context), body: payload.raw }),
+  };
+}
+
+function urlText(url: string, context: ContractContext): string {
+  const refused = context.refuseUrl(url);
+  if (refused !== null) throw new Refusal(422, 'target-refused', `target.url cannot be called: ${refused}`);
+  return JSON.stringify(url);
+}
+
+function planForKind(
+  target: Exclude<Target, { url: string }>,
+  payload: JsonNode | null,
+  context: ContractContext,
+): Pick<ShimJob, 'kind' | 'payloadText'> {
+  const defaults = notificationDefaults(target);
+  if (defaults !== null) return readNotification(payload, context, defaults, 'payload');
+  const kind = kindOf(target, context);
+  // A notification is checked at every door it comes through.
+  if (kind.startsWith('notify.'))
+    return readNotification(payload, context, { channel: kind.slice(7) }, 'payload');
+  return { kind, payloadText: payload?.raw ?? 'null' };
+}
+
+/** `notification.<template>.<channel>` on their exchange, or their queue; null for any other target. */
+function notificationDefaults(target: Target): { template?: string; channel?: string } | null {
+  if ('queue' in target) return target.queue === NOTIFICATIONS.queue ? {} : null;
+  if (!('exchange' in target) || target.exchange !== NOTIFICATIONS.exchange) return null;
+  const [prefix, template, channel, ...more] = (target.routingKey ?? '').split('.');
+  if (prefix !== 'notification' || template === undefined || channel === undefined || more.length > 0)
+    throw new Refusal(
+      422,
+      'target-unserved',
+      'on exchange notifications the routing key is notification.<template>.<channel>',
+    );
+  return { template, channel };
+}
+
+function kindOf(target: Exclude<Target, { url: string }>, context: ContractContext): string {
+  if ('kind' in target) {
+    if (context.knowsKind(target.kind)) return target.kind;
+    throw new Refusal(
+      422,
+      'unknown-kind',
+      'no handler is known for that kind; list it in serve.kinds of the config',
+    );
+  }
+  const name = 'queue' in target ? `queue:${target.queue}` : `exchange:${target.exchange}`;
+  const kind = Object.hasOwn(context.targets, name) ? context.targets[name] : undefined;
+  if (kind !== undefined) return kind;
+  const example = 'queue' in target ? '"queue:<name>": "<kind>"' : '"exchange:<name>": "<kind>"';
+  throw new Refusal(
+    422,
+    'target-unserved',
+    `nothing serves that queue or exchange yet; map it to a kind in serve.targets of the config (${example}), or use {url} or {kind}`,
+  );
+}
