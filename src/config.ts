@@ -3,10 +3,11 @@
  * parts (drain, serve, notify) are checked by those parts; here they are only put together.
  */
 import { checkDrainConfig, type DrainConfig } from '../adapters/rabbitmq/drain-config.js';
-import { anything, type Checker, integer, object, oneOf, string } from './check.js';
+import { type Checker, integer, object, oneOf, string } from './check.js';
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
 import { quoteSchema } from './jobs/schema-name.js';
 import { checkNotifyConfig, type NotifyConfig } from './notify/config.js';
+import { checkServeConfig, type ServeConfig } from './shims/config.js';
 
 export interface Config {
   /** Default `unbroker`. */
@@ -19,7 +20,7 @@ export interface Config {
   readonly worker?: WorkerConfig;
   readonly seam?: SeamConfig;
   readonly drain?: DrainConfig;
-  readonly serve?: unknown;
+  readonly serve?: ServeConfig;
   readonly notify?: NotifyConfig;
 }
 
@@ -65,7 +66,7 @@ const checkShape = object({
   }),
   seam: checkSeamConfig,
   drain: checkDrainConfig,
-  serve: anything,
+  serve: checkServeConfig,
   notify: checkNotifyConfig,
 });
 

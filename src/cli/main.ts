@@ -10,6 +10,7 @@ import { printable } from './context.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
 import { seamCommand } from './seam.js';
+import { serveCommand } from './serve.js';
 import { workCommand } from './work.js';
 
 const version = (): string => {
@@ -57,7 +58,7 @@ const program = new Command('unbroker')
       'Exit status: 0 fine, 1 failed, 2 bad input, 3 books do not balance, 130 interrupted.',
   );
 
-for (const command of [migrateCommand(), workCommand(), jobsCommand(), seamCommand()])
+for (const command of [migrateCommand(), workCommand(), jobsCommand(), seamCommand(), serveCommand()])
   program.addCommand(withGlobals(command));
 silenceErrors(program);
 

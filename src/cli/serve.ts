@@ -1,8 +1,6 @@
 /** `unbroker serve`: the old services' HTTP interfaces, answered from the jobs table. */
 import { Command } from 'commander';
 import { EXIT, UnbrokerError } from '../errors.js';
-import { checkNotifyConfig } from '../notify/config.js';
-import { checkServeConfig } from '../shims/config.js';
 import { type Context, run } from './context.js';
 import { print, printJson } from './output.js';
 
@@ -25,7 +23,7 @@ export function serveCommand(): Command {
 async function serve(context: Context, options: ServeOptions): Promise<number> {
   const { createShims } = await import('../shims/index.js');
   const { config } = context;
-  const serveConfig = config.serve === undefined ? {} : checkServeConfig(config.serve);
+  const serveConfig = config.serve ?? {};
   const host = options.host ?? serveConfig.host ?? '127.0.0.1';
   const port = options.port === undefined ? (serveConfig.port ?? 8_080) : portOf(options.port);
   const pool = await context.migratedPool(CONNECTIONS);
@@ -34,7 +32,7 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
       pool,
       store: context.store,
       serve: serveConfig,
-      notify: config.notify === undefined ? undefined : checkNotifyConfig(config.notify),
+      notify: config.notify,
       directory: context.directory,
       log: context.log,
     },
