@@ -21,6 +21,9 @@ export const MARK = 'UNBROKER_TEST_FOLDER';
 /** Environment variable of a guardian: it must outlive the process that it watches, never die with it. */
 export const GUARDIAN_MARK = 'UNBROKER_TEST_GUARDIAN';
 
+/** File in a folder that its guardian has begun to watch: the guardian's pid. */
+export const GUARDED = 'guarded';
+
 /** A folder without an owner record is taken for a leftover only after this long: it may just have been made. */
 const UNOWNED_GRACE_MS = 60_000;
 const GONE_WITHIN_MS = 10_000;

@@ -8,7 +8,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, test } from 'vitest';
-import { cleanFolder, FOLDER_PREFIX, MARK, recordOwner, sweepLeftovers } from '../support/leftovers.js';
+import {
+  cleanFolder,
+  FOLDER_PREFIX,
+  GUARDED,
+  MARK,
+  recordOwner,
+  sweepLeftovers,
+} from '../support/leftovers.js';
 import { isRunning, listProcesses } from '../support/process-list.js';
 import { type StartedProcess, startScript } from '../support/processes.js';
 import { openServiceFolder } from '../support/service-folder.js';
@@ -29,6 +36,8 @@ async function startOwner(): Promise<{ owner: StartedProcess; folder: string; pi
   const child = await until('the server has started its child', () =>
     listProcesses().find(({ parentPid }) => parentPid === Number(pid)),
   );
+  // From here on it is the guardian that cleans up, and not the sweep with which it begins.
+  await until('the guardian watches', () => existsSync(join(folder, GUARDED)));
   return { owner, folder, pids: [Number(pid), child.pid] };
 }
 
