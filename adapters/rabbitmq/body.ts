@@ -1,0 +1,164 @@
+/**
+ * From body bytes to payload text: the original text when Postgres can hold it as jsonb, else a reason why not. Text is
+ * never re-serialised (JSON.parse rounds 9007199254740993 and turns 1e400 into Infinity). Compression is told by magic
+ * bytes, since the property lies. It refuses to know what the payload means.
+ */
+import { isUtf8 } from 'node:buffer';
+import { brotliDecompressSync, gunzipSync, inflateSync } from 'node:zlib';
+import { LIMITS } from '../../src/jobs/job.js';
+
+/** Why a body is kept as bytes instead of as a payload. */
+export type BodyNote =
+  | 'not-json'
+  | 'binary'
+  | 'nul'
+  | 'lone-surrogate'
+  | 'too-large'
+  | 'compressed'
+  | 'refused-by-database';
+
+export interface ReadBody {
+  /** JSON text for jsonb; null when `note` says why there is none. An empty body is JSON null. */
+  readonly payloadText: string | null;
+  /** What JSON.parse made of it: for dialects that look inside, never for storing. Undefined when not JSON. */
+  readonly parsed: unknown;
+  readonly note: BodyNote | null;
+  /** True when the text came out of a compressed body. */
+  readonly inflated: boolean;
+}
+
+const refused = (note: BodyNote, inflated = false): ReadBody => ({
+  payloadText: null,
+  parsed: undefined,
+  note,
+  inflated,
+});
+
+/** `maxBytes` bounds the text, inflated or not; the default is what one payload may have at any door. */
+export function readBody(
+  body: Buffer,
+  contentEncoding: string | undefined,
+  maxBytes: number = LIMITS.payloadBytes,
+): ReadBody {
+  if (body.length === 0) return { payloadText: 'null', parsed: null, note: null, inflated: false };
+  const plain = readText(body, maxBytes, false);
+  if (plain.note === null || plain.note === 'too-large') return plain;
+  const inflate = inflater(body, contentEncoding);
+  if (inflate === undefined) return plain;
+  try {
+    return readText(inflate(maxBytes), maxBytes, true);
+  } catch (error) {
+    const tooLarge = (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE';
+    return tooLarge ? refused('too-large', true) : plain;
+  }
+}
+
+function readText(bytes: Buffer, maxBytes: number, inflated: boolean): ReadBody {
+  if (bytes.length > maxBytes) return refused('too-large', inflated);
+  if (!isUtf8(bytes)) return refused(inflated ? 'compressed' : 'binary', inflated);
+  const bom = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
+  const text = bytes.toString('utf8', bom ? 3 : 0);
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch {
+    return refused(text.includes('\u0000') ? 'nul' : 'not-json', inflated);
+  }
+  const note = refusedNumbers(text) ?? (text.includes('\\u') ? refusedEscape(text) : null);
+  return { payloadText: note === null ? text : null, parsed, note, inflated };
+}
+
+/** Characters that exponents may add when the database writes numbers out: 1e9 is ten digits. */
+const MAX_EXPONENTS = 1_048_576;
+
+/** A megabyte of "1e131071," is legal JSON and would cost the database gigabytes. */
+function refusedNumbers(text: string): BodyNote | null {
+  let sum = 0;
+  for (const match of text.matchAll(/\d[eE][+-]?(\d{3,})/g)) sum += Number(match[1]);
+  return sum > MAX_EXPONENTS ? 'too-large' : null;
+}
+
+/** jsonb refuses `\u0000` and surrogates that are not a pair; JSON.parse takes both. */
+function refusedEscape(text: string): BodyNote | null {
+  let high = -1;
+  for (const match of text.matchAll(/\\(?:u([0-9a-fA-F]{4})|.)/g)) {
+    const code = match[1] === undefined ? -1 : Number.parseInt(match[1], 16);
+    const isLow = code >= 0xdc00 && code <= 0xdfff;
+    if (high >= 0 ? !(isLow && match.index === high) : isLow) return 'lone-surrogate';
+    if (code === 0) return 'nul';
+    // Where the other half must begin.
+    high = code >= 0xd800 && code <= 0xdbff ? match.index + 6 : -1;
+  }
+  return high >= 0 ? 'lone-surrogate' : null;
+}
+
+/** By magic bytes; brotli has none, so there the property is believed. */
+function inflater(
+  body: Buffer,
+  contentEncoding: string | undefined,
+): ((maxOutputLength: number) => Buffer) | undefined {
+  const [first = 0, second = 0] = body;
+  if (first === 0x1f && second === 0x8b) return (maxOutputLength) => gunzipSync(body, { maxOutputLength });
+  if ((first & 0x0f) === 8 && (first * 256 + second) % 31 === 0) {
+    return (maxOutputLength) => inflateSync(body, { maxOutputLength });
+  }
+  if (/\bbr\b/.test(contentEncoding ?? '')) {
+    return (maxOutputLength) => brotliDecompressSync(body, { maxOutputLength });
+  }
+  return undefined;
+}
+
+/**
+ * The source text of a member of a JSON object, exactly as written; of a repeated name the last, as JSON.parse reads it.
+ * `text` must be valid JSON. Undefined when it is not an object or has no such member.
+ */
+export function memberText(text: string, name: string): string | undefined {
+  let at = skipSpace(text, 0);
+  if (text[at] !== '{') return undefined;
+  let found: string | undefined;
+  at = skipSpace(text, at + 1);
+  while (text[at] === '"') {
+    const keyEnd = skipString(text, at);
+    const key: unknown = JSON.parse(text.slice(at, keyEnd));
+    const start = skipSpace(text, skipSpace(text, keyEnd) + 1);
+    const end = skipValue(text, start);
+    if (key === name) found = text.slice(start, end);
+    at = skipSpace(text, end);
+    if (text[at] === ',') at = skipSpace(text, at + 1);
+  }
+  return found;
+}
+
+function skipSpace(text: string, at: number): number {
+  let next = at;
+  while (next < text.length && ' \t\n\r'.includes(text[next] as string)) next += 1;
+  return next;
+}
+
+/** `at` is on the opening quote; answers the index after the closing one. */
+function skipString(text: string, at: number): number {
+  let next = at + 1;
+  while (next < text.length && text[next] !== '"') next += text[next] === '\\' ? 2 : 1;
+  return next + 1;
+}
+
+function skipValue(text: string, at: number): number {
+  let next = at;
+  let depth = 0;
+  while (next < text.length) {
+    const char = text[next] as string;
+    if (char === '"') {
+      next = skipString(text, next);
+      if (depth === 0) return next;
+      continue;
+    }
+    if (char === '{' || char === '[') depth += 1;
+    else if (char === '}' || char === ']') {
+      if (depth === 0) return next;
+      depth -= 1;
+      if (depth === 0) return next + 1;
+    } else if (depth === 0 && (char === ',' || ' \t\n\r'.includes(char))) return next;
+    next += 1;
+  }
+  return next;
+}

@@ -1,0 +1,351 @@
+/**
+ * The only file that knows the AMQP client. It offers the few methods that a drain uses and nothing that could lose a
+ * message: no noAck, no reject, no requeue but by closing. Property bytes are taken from the frames as they came,
+ * because the client's own decoder loses what a header table may hold and dies on some of it.
+ */
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import amqplib, { type Channel, type ChannelModel, type ConsumeMessage, type Message } from 'amqplib';
+import { EXIT, UnbrokerError } from '../../src/errors.js';
+import { type Delivery, readProperties } from './delivery.js';
+
+export interface QueueCount {
+  readonly ready: number;
+  readonly consumers: number;
+}
+
+export interface Broker {
+  /** Of the cluster, as the server tells it: which broker a drain's books are about. */
+  readonly cluster: string;
+  readonly version: string;
+  readonly vhost: string;
+  /** Ready messages and consumers, by passive declare; null = there is no such queue. */
+  count(queue: string): Promise<QueueCount | null>;
+  /** Starts consuming one queue on a channel of its own. */
+  consume(queue: string, options: ConsumeOptions): Promise<Source>;
+  /** Settles when the connection is gone, with the reason. Never rejects. */
+  readonly lost: Promise<Error>;
+  /** What was delivered and not acked goes back to its queue. */
+  close(): Promise<void>;
+}
+
+export interface ConsumeOptions {
+  /** Deliveries in hand at most. */
+  readonly prefetch: number;
+  /** While it is drained, nobody else gets a message of it. */
+  readonly exclusive: boolean;
+  onDelivery(delivery: Delivery): void;
+  /** The broker ended it (queue deleted, timeout, channel closed): not the same as empty. */
+  onEnd(reason: Error): void;
+}
+
+export interface Source {
+  readonly queue: string;
+  /** Acks everything up to this tag in one frame, which the broker takes as a whole or not at all. */
+  ackThrough(deliveryTag: number): void;
+  /** Settles once the broker has processed what was sent before on this channel; answers the queue's ready count. */
+  fence(): Promise<number>;
+  /** Changes the number of deliveries in hand. */
+  setPrefetch(prefetch: number): Promise<void>;
+}
+
+const HEARTBEAT_S = 20;
+const FRAME_MAX = 131_072;
+const CONNECT_TIMEOUT_MS = 10_000;
+const PINNED_AMQPLIB = '2.3.1';
+
+/** Throws `amqp-url-invalid`, `amqp-unreachable`, `amqp-refused`, `amqplib-unsupported`. */
+export async function connectBroker(url: string): Promise<Broker> {
+  checkFrameHook();
+  const target = parseUrl(url);
+  let model: ChannelModel;
+  try {
+    model = await amqplib.connect(
+      { ...target, heartbeat: HEARTBEAT_S, frameMax: FRAME_MAX },
+      // Without noDelay every ack-then-ask waits for the peer's delayed TCP ack: 44 ms a fence instead of 1.
+      {
+        noDelay: true,
+        keepAlive: true,
+        timeout: CONNECT_TIMEOUT_MS,
+        clientProperties: { connection_name: 'unbroker' },
+      },
+    );
+  } catch (error) {
+    throw connectError(error, target.hostname);
+  }
+  return openBroker(model, decodeURIComponent(target.vhost) || '/');
+}
+
+function openBroker(model: ChannelModel, vhost: string): Broker {
+  keepPropertyBytes(model.connection as unknown as FrameReader);
+  let closing = false;
+  const lost = new Promise<Error>((resolve) => {
+    let reason: Error | undefined;
+    model.on('error', (error) => {
+      reason = error;
+    });
+    model.on('close', (error) => {
+      if (!closing) resolve(reason ?? error ?? new Error('the broker closed the connection'));
+    });
+  });
+  const { serverProperties } = model.connection;
+  let counting: Promise<Channel> | undefined;
+  return {
+    cluster: String(serverProperties['cluster_name'] ?? 'unknown'),
+    version: String(serverProperties.version),
+    vhost,
+    lost,
+    async count(queue) {
+      counting ??= openChannel(model);
+      const channel = await counting;
+      try {
+        const { messageCount, consumerCount } = await channel.checkQueue(queue);
+        return { ready: messageCount, consumers: consumerCount };
+      } catch (error) {
+        // A failed passive declare closes its channel.
+        counting = undefined;
+        if ((error as { code?: number }).code === 404) return null;
+        throw queueError(queue, error);
+      }
+    },
+    consume: async (queue, options) => openSource(await openChannel(model), queue, options),
+    async close() {
+      closing = true;
+      await model.close().catch(() => undefined);
+    },
+  };
+}
+
+async function openChannel(model: ChannelModel): Promise<Channel> {
+  const channel = await model.createChannel();
+  // Whoever waits on the channel gets the error; without a listener it would end the process.
+  channel.on('error', () => undefined);
+  return channel;
+}
+
+async function openSource(channel: Channel, queue: string, options: ConsumeOptions): Promise<Source> {
+  const end = (reason: Error): void => options.onEnd(reason);
+  channel.on('error', end);
+  channel.on('close', () => end(new Error(`the channel of ${queue} was closed`)));
+  const onMessage = (message: ConsumeMessage | null): void => {
+    if (message === null) end(new Error(`the broker ended the consumer of ${queue}`));
+    else options.onDelivery(toDelivery(queue, message));
+  };
+  let consumerTag = '';
+  const start = async (prefetch: number): Promise<void> => {
+    await channel.prefetch(prefetch);
+    try {
+      consumerTag = (await channel.consume(queue, onMessage, { exclusive: options.exclusive })).consumerTag;
+    } catch (error) {
+      throw queueError(queue, error);
+    }
+  };
+  await start(options.prefetch);
+  return {
+    queue,
+    ackThrough(deliveryTag) {
+      channel.ack({ fields: { deliveryTag } } as Message, true);
+    },
+    async fence() {
+      return (await channel.checkQueue(queue)).messageCount;
+    },
+    async setPrefetch(prefetch) {
+      await channel.cancel(consumerTag);
+      await start(prefetch);
+    },
+  };
+}
+
+function toDelivery(queue: string, { fields, properties, content }: ConsumeMessage): Delivery {
+  const { exchange, routingKey, redelivered, deliveryTag } = fields;
+  const { propertyBytes } = properties as unknown as KeptProperties;
+  return {
+    ...readProperties(propertyBytes),
+    queue,
+    exchange,
+    routingKey,
+    redelivered,
+    deliveryTag,
+    body: content,
+  };
+}
+
+/** What stands in for decoded properties in the client's messages. */
+interface KeptProperties {
+  readonly propertyBytes: Buffer;
+}
+
+/** The parts of the client's connection that the hook touches. */
+interface FrameReader {
+  rest: Buffer;
+  readonly maxFrameSize: number;
+  recvSinceLastCheck: boolean;
+  readonly stream: { read(): Buffer | null };
+  recvFrame(): unknown;
+}
+
+interface Frame {
+  readonly type: number;
+  readonly channel: number;
+  readonly payload: Buffer;
+  readonly rest: Buffer;
+}
+
+const requireFrom = createRequire(import.meta.url);
+const libraryFolder = dirname(requireFrom.resolve('amqplib'));
+/** By path: the package does not export it. Pinned and tested at every start for that reason. */
+const frames = requireFrom(join(libraryFolder, 'lib', 'frame.js')) as {
+  parseFrame(bytes: Buffer, maxSize: number): Frame | false;
+  decodeFrame(frame: Frame): unknown;
+};
+const HEADER_FRAME = 2;
+/** Class, weight and body size come before flags and property list. */
+const PROPERTIES_AT = 12;
+
+/**
+ * Replaces the connection's frame reader by one that leaves the property bytes of content headers alone. Per connection
+ * rather than in the codec: it then works whoever loaded the client first, and changes nothing for others in the process.
+ */
+function keepPropertyBytes(connection: FrameReader): void {
+  connection.recvFrame = () => {
+    for (;;) {
+      const frame = frames.parseFrame(connection.rest, connection.maxFrameSize);
+      if (frame !== false) {
+        connection.rest = frame.rest;
+        return frame.type === HEADER_FRAME ? readHeaderFrame(frame) : frames.decodeFrame(frame);
+      }
+      const incoming = connection.stream.read();
+      if (incoming === null) return false;
+      connection.recvSinceLastCheck = true;
+      connection.rest = connection.rest.length === 0 ? incoming : Buffer.concat([connection.rest, incoming]);
+    }
+  };
+}
+
+function readHeaderFrame({ channel, payload }: Frame) {
+  const fields: KeptProperties = { propertyBytes: payload.subarray(PROPERTIES_AT) };
+  return { id: payload.readUInt16BE(0), channel, size: Number(payload.readBigUInt64BE(4)), fields };
+}
+
+let hookChecked = false;
+
+/** Runs the hook over a frame that the client itself could not read. */
+function checkFrameHook(): void {
+  if (hookChecked) return;
+  const { version } = requireFrom(join(libraryFolder, 'package.json')) as { version: string };
+  // Persistent, with one header `n` of tag L.
+  const properties = Buffer.from('3000' + '0000000b' + '016e4c' + '0020000000000001' + '02', 'hex');
+  const head = Buffer.from('02' + '0001' + '00000000' + '003c' + '0000' + '0000000000000005', 'hex');
+  head.writeUInt32BE(PROPERTIES_AT + properties.length, 3);
+  const reader: FrameReader = {
+    rest: Buffer.concat([head, properties, Buffer.of(0xce)]),
+    maxFrameSize: FRAME_MAX,
+    recvSinceLastCheck: false,
+    stream: { read: () => null },
+    recvFrame: () => undefined,
+  };
+  let works = false;
+  try {
+    keepPropertyBytes(reader);
+    const read = reader.recvFrame() as ReturnType<typeof readHeaderFrame>;
+    const [header] = readProperties(read.fields.propertyBytes).headers;
+    works =
+      read.id === 60 && read.size === 5 && header?.value.tag === 'L' && header.value.value === 2n ** 53n + 1n;
+  } catch {
+    // Answered below.
+  }
+  if (version !== PINNED_AMQPLIB || !works) {
+    throw new UnbrokerError(
+      'amqplib-unsupported',
+      `amqplib ${version} is not the version that headers are read with`,
+      {
+        hint: `Install amqplib ${PINNED_AMQPLIB} beside unbroker.`,
+        exitStatus: EXIT.badInput,
+      },
+    );
+  }
+  hookChecked = true;
+}
+
+interface ConnectTarget {
+  readonly protocol: string;
+  readonly hostname: string;
+  readonly port?: number;
+  readonly username: string;
+  readonly password: string;
+  /** Percent-encoded: the client decodes it. Empty = `/`. */
+  readonly vhost: string;
+}
+
+function parseUrl(text: string): ConnectTarget {
+  try {
+    const url = new URL(text);
+    if (url.protocol !== 'amqp:' && url.protocol !== 'amqps:') throw new Error('protocol');
+    return {
+      protocol: url.protocol.slice(0, -1),
+      hostname: url.hostname.replace(/^\[|\]$/g, '') || 'localhost',
+      ...(url.port === '' ? {} : { port: Number(url.port) }),
+      username: decodeURIComponent(url.username) || 'guest',
+      password: decodeURIComponent(url.password) || 'guest',
+      vhost: url.pathname.slice(1),
+    };
+  } catch {
+    throw new UnbrokerError('amqp-url-invalid', 'The AMQP URL cannot be read', {
+      hint: 'Write amqp://user:password@host:5672/vhost with special characters percent-encoded (a slash in the vhost is %2F).',
+      exitStatus: EXIT.badInput,
+    });
+  }
+}
+
+/** The virtual host of an AMQP URL. */
+export function vhostOf(url: string): string {
+  return decodeURIComponent(parseUrl(url).vhost) || '/';
+}
+
+/** Where the management API of the same broker usually is. */
+export function managementUrlOf(url: string): string {
+  const { protocol, hostname, username, password } = parseUrl(url);
+  const host = hostname.includes(':') ? `[${hostname}]` : hostname;
+  const credentials = `${encodeURIComponent(username)}:${encodeURIComponent(password)}`;
+  return protocol === 'amqps'
+    ? `https://${credentials}@${host}:15671`
+    : `http://${credentials}@${host}:15672`;
+}
+
+function connectError(error: unknown, host: string): UnbrokerError {
+  const text = error instanceof Error ? error.message : '';
+  const code = (error as { code?: unknown }).code;
+  if (/ACCESS_REFUSED|access to vhost|NOT_ALLOWED|40[23]|530/.test(text)) {
+    return new UnbrokerError('amqp-refused', `The broker at ${host} refused the login or the virtual host`, {
+      hint: 'Check user, password and vhost in AMQP_URL.',
+      exitStatus: EXIT.badInput,
+      cause: error,
+    });
+  }
+  const detail = typeof code === 'string' ? code : 'no AMQP answer';
+  return new UnbrokerError('amqp-unreachable', `The broker at ${host} cannot be reached (${detail})`, {
+    hint: 'Check that it runs and that AMQP_URL names it; what was imported so far is safe, run again to go on.',
+    cause: error,
+  });
+}
+
+function queueError(queue: string, error: unknown): Error {
+  const code = (error as { code?: number }).code;
+  if (code === 403) {
+    return new UnbrokerError(
+      'queue-in-use',
+      `Queue ${queue} is consumed by somebody else, or not readable for us`,
+      {
+        hint: 'Stop its consumers; the user needs the read permission (from RabbitMQ 4.3 also configure).',
+        cause: error,
+      },
+    );
+  }
+  if (code === 405) {
+    return new UnbrokerError('queue-exclusive', `Queue ${queue} is exclusive to another connection`, {
+      hint: 'Stop the program that owns it; its messages cannot be read from outside.',
+      cause: error,
+    });
+  }
+  return error instanceof Error ? error : new Error(String(error));
+}

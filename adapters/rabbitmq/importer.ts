@@ -1,0 +1,372 @@
+/**
+ * One attempt at emptying a group over one broker connection and one database client: consume, prepare, commit, ack,
+ * fence, mark. Preparing the next batch overlaps the commit of this one, and the fence of this one the commit of the
+ * next. On any error it throws and leaves everything to the next attempt, which starts by counting.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { UnbrokerError } from '../../src/errors.js';
+import {
+  type BatchWriter,
+  leaseLost,
+  type PreparedBatch,
+  type PreparedMessage,
+  writeBatch,
+} from './batch-writer.js';
+import { fitBatchSize } from './batches.js';
+import { type Totals, taken } from './books.js';
+import type { Broker, Source } from './broker.js';
+import type { Delivery } from './delivery.js';
+import type { QueueRole } from './drain-config.js';
+import type { ExpectedRows } from './expected.js';
+import { fingerprint } from './fingerprint.js';
+import type { AbsorbedRow } from './ledger.js';
+import { type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
+
+export interface QueueToDrain extends QueueFacts {
+  /** Such a queue takes no exclusive consumer. */
+  readonly singleActive: boolean;
+}
+
+export interface ImporterOptions {
+  readonly broker: Broker;
+  readonly writer: BatchWriter;
+  /** In drain order. */
+  readonly queues: readonly QueueToDrain[];
+  readonly initial: number;
+  readonly totals: Totals;
+  readonly expected: ExpectedRows;
+  readonly mapping: Omit<MappingContext, 'nowMs'>;
+  readonly maxBatch: number;
+  /** Messages per second; null = as fast as it goes. */
+  readonly rate: number | null;
+  readonly signal: AbortSignal | undefined;
+  /** After each batch, with what is taken so far. */
+  readonly onProgress: (takenSoFar: number) => void;
+}
+
+export interface ImportEnd {
+  readonly interrupted: boolean;
+  readonly totals: Totals;
+  /** Still in the broker by the last count; meaningless when interrupted. */
+  readonly remaining: number;
+}
+
+/** A batch closes at this many body bytes, whatever its count. */
+const MAX_BATCH_BYTES = 8 * 1_048_576;
+/** Deliveries in hand over all queues together. */
+const MAX_HELD_BYTES = 48 * 1_048_576;
+/** Until sizes are known: at RabbitMQ's largest messages still within memory. */
+const FIRST_PREFETCH = 16;
+/** Deliveries in hand per queue, in batches: one in the database, one being prepared, one arriving. */
+const PREFETCH_BATCHES = 3;
+/** A buffer that got nothing for this long is written though it is short. */
+const SHORT_AFTER_MS = 10;
+const ZERO_READINGS = 3;
+const ZERO_PAUSE_MS = 150;
+/** Messages that are counted but not delivered: another consumer is active, or the queue has no leader. */
+const STALLED_AFTER_MS = 60_000;
+const STAGES: readonly (readonly QueueRole[])[] = [['wait', 'dead'], ['main']];
+
+interface QueueState {
+  readonly facts: QueueToDrain;
+  source: Source | null;
+  readonly buffer: Delivery[];
+  lastAt: number;
+  prefetch: number;
+  /** Mean body bytes, moving. */
+  meanBytes: number;
+  delivered: number;
+  /** The fence of its last ack; the next ack waits for it. */
+  fencing: Promise<void>;
+}
+
+export class Importer {
+  readonly #states: readonly QueueState[];
+  /** Batches whose ack is not marked as proved: prepared, committed, acked or fenced. */
+  readonly #open = new Map<number, { readonly size: number; id: string | null; fenced: boolean }>();
+  #nextKey = 1;
+  #totals: Totals;
+  #failure: Error | undefined;
+  #wake: () => void = () => undefined;
+  #committing: Promise<void> | undefined;
+  #notBefore = 0;
+
+  constructor(private readonly options: ImporterOptions) {
+    this.#totals = options.totals;
+    this.#states = options.queues.map((facts) => ({
+      facts,
+      source: null,
+      buffer: [],
+      lastAt: 0,
+      prefetch: FIRST_PREFETCH,
+      meanBytes: 0,
+      delivered: 0,
+      fencing: Promise.resolve(),
+    }));
+  }
+
+  async run(): Promise<ImportEnd> {
+    const { broker, signal } = this.options;
+    void broker.lost.then((reason) => this.#fail(reason));
+    const onAbort = (): void => this.#wake();
+    signal?.addEventListener('abort', onAbort);
+    try {
+      return await this.#loop();
+    } finally {
+      signal?.removeEventListener('abort', onAbort);
+      await this.#committing?.catch(() => undefined);
+    }
+  }
+
+  async #loop(): Promise<ImportEnd> {
+    let stage = 0;
+    let stalledSince = performance.now();
+    let remaining = await this.#count(stage);
+    for (;;) {
+      if (this.#failure !== undefined) throw this.#failure;
+      if (this.options.signal?.aborted) return this.#finish(true, remaining);
+      const batch = this.#pick();
+      if (batch !== undefined) {
+        await this.#write(batch);
+        stalledSince = performance.now();
+        continue;
+      }
+      if (await this.#settleOne()) continue;
+      if (this.#states.some((state) => state.buffer.length > 0)) {
+        await this.#pause(SHORT_AFTER_MS);
+        continue;
+      }
+      remaining = await this.#count(stage);
+      if (remaining === 0 && stage < STAGES.length - 1) {
+        stage += 1;
+        remaining = await this.#count(stage);
+      } else if (remaining === 0 && (await this.#isEmpty())) {
+        return this.#finish(false, 0);
+      } else if (performance.now() - stalledSince > STALLED_AFTER_MS) {
+        throw stalled(remaining);
+      } else await this.#pause(50);
+    }
+  }
+
+  /** Ready messages over the queues of the stages so far; starts consuming those that have any. */
+  async #count(stage: number): Promise<number> {
+    const roles = STAGES.slice(0, stage + 1).flat();
+    let ready = 0;
+    for (const state of this.#states) {
+      if (!roles.includes(state.facts.role)) continue;
+      const count = await this.options.broker.count(state.facts.name);
+      ready += count?.ready ?? 0;
+      if (state.source === null && (count?.ready ?? 0) > 0) await this.#consume(state);
+    }
+    return ready;
+  }
+
+  async #consume(state: QueueState): Promise<void> {
+    state.source = await this.options.broker.consume(state.facts.name, {
+      prefetch: state.prefetch,
+      exclusive: !state.facts.singleActive,
+      onDelivery: (delivery) => {
+        state.buffer.push(delivery);
+        state.delivered += 1;
+        state.lastAt = performance.now();
+        state.meanBytes += (delivery.body.length - state.meanBytes) / Math.min(state.delivered, 100);
+        this.#wake();
+      },
+      onEnd: (reason) => this.#fail(reason),
+    });
+  }
+
+  #fail(reason: Error): void {
+    this.#failure ??= reason;
+    this.#wake();
+  }
+
+  /** The next batch: a full one, or a short one of a queue from which nothing more comes. */
+  #pick(): PreparedBatch | undefined {
+    const now = performance.now();
+    for (const state of this.#states) {
+      const { buffer } = state;
+      if (buffer.length === 0) continue;
+      const full = available(buffer, this.options.maxBatch);
+      const complete = full < buffer.length || full >= this.options.maxBatch || full >= state.prefetch;
+      if (!complete && now - state.lastAt < SHORT_AFTER_MS) continue;
+      const open = [...this.#open.values()].map(({ size }) => size);
+      const size = fitBatchSize(open, full);
+      if (size > 0) return this.#prepare(state, buffer.splice(0, size));
+    }
+    return undefined;
+  }
+
+  #prepare(state: QueueState, deliveries: readonly Delivery[]): PreparedBatch {
+    const { expected, mapping, writer } = this.options;
+    const context: MappingContext = { ...mapping, nowMs: Date.now() };
+    const messages: PreparedMessage[] = [];
+    const absorbed: AbsorbedRow[] = [];
+    deliveries.forEach((delivery, index) => {
+      const position = index + 1;
+      const print = fingerprint(delivery);
+      const row = expected.take(delivery, print);
+      if (row !== undefined) absorbed.push({ row, position });
+      else {
+        const mapped = mapDelivery(delivery, state.facts, context);
+        messages.push({ delivery, fingerprint: print, position, mapped });
+      }
+    });
+    writer.onStep('prepared');
+    const lastTag = (deliveries.at(-1) as Delivery).deliveryTag;
+    return { queue: state.facts.name, messages, absorbed, size: deliveries.length, lastTag };
+  }
+
+  /** Starts the batch's commit once the one before is through. */
+  async #write(batch: PreparedBatch): Promise<void> {
+    const key = this.#nextKey++;
+    this.#open.set(key, { size: batch.size, id: null, fenced: false });
+    await this.#pace(batch.size);
+    await this.#committing;
+    if (this.#failure !== undefined) throw this.#failure;
+    const committing = this.#commit(key, batch);
+    this.#committing = committing;
+    // Observed when it is awaited; until then an early failure must not count as unhandled.
+    committing.catch(() => undefined);
+    await this.#retune(this.#stateOf(batch.queue));
+  }
+
+  async #commit(key: number, batch: PreparedBatch): Promise<void> {
+    const { writer, onProgress } = this.options;
+    const proved = this.#proved();
+    const id = await writeBatch(
+      writer,
+      batch,
+      proved.map(([, { id: provedId }]) => provedId as string),
+    );
+    for (const [provedKey] of proved) this.#open.delete(provedKey);
+    writer.onStep('committed');
+    this.#totals = addTotals(this.#totals, batch);
+    const open = this.#open.get(key);
+    if (open !== undefined) open.id = id;
+    const state = this.#stateOf(batch.queue);
+    // One unproved ack per queue: after a crash it is then either all of the batch or none of it.
+    await state.fencing;
+    if (this.#failure !== undefined) throw this.#failure;
+    const source = state.source as Source;
+    source.ackThrough(batch.lastTag);
+    writer.onStep('acked');
+    state.fencing = source.fence().then(
+      () => {
+        writer.onStep('fenced');
+        if (open !== undefined) open.fenced = true;
+        this.#wake();
+      },
+      (error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))),
+    );
+    onProgress(taken(this.#totals));
+  }
+
+  #proved() {
+    return [...this.#open].filter(([, batch]) => batch.fenced);
+  }
+
+  #stateOf(queue: string): QueueState {
+    return this.#states.find((state) => state.facts.name === queue) as QueueState;
+  }
+
+  /** Waits for the commit and the fences in flight and marks what is proved. False when there was nothing to do. */
+  async #settleOne(): Promise<boolean> {
+    if (this.#committing !== undefined) {
+      await this.#committing;
+      this.#committing = undefined;
+      return true;
+    }
+    if (this.#open.size === 0) return false;
+    await Promise.all(this.#states.map((state) => state.fencing));
+    if (this.#failure !== undefined) throw this.#failure;
+    const proved = this.#proved();
+    const { client, ledger, run, onStep } = this.options.writer;
+    const ids = proved.map(([, { id }]) => id as string);
+    if (!(await ledger.markAcked(client, run.id, run.holder, ids))) throw leaseLost();
+    for (const [key] of proved) this.#open.delete(key);
+    onStep('marked');
+    return true;
+  }
+
+  /** Zero everywhere, several times, or at once when every message that was counted has its row. */
+  async #isEmpty(): Promise<boolean> {
+    for (let reading = 0; reading < ZERO_READINGS; reading += 1) {
+      if ((await this.#count(STAGES.length - 1)) > 0) return false;
+      if (this.#failure !== undefined || this.#states.some((state) => state.buffer.length > 0)) return false;
+      if (taken(this.#totals) === this.options.initial && this.options.expected.size === 0) return true;
+      await sleep(ZERO_PAUSE_MS);
+    }
+    return this.#states.every((state) => state.buffer.length === 0);
+  }
+
+  /** At a batch end: what is committed gets its ack, its fence and its mark; the rest goes back. */
+  async #finish(interrupted: boolean, remaining: number): Promise<ImportEnd> {
+    while (await this.#settleOne());
+    return { interrupted, totals: this.#totals, remaining };
+  }
+
+  /** As many deliveries in hand as memory allows, once their size is known. */
+  async #retune(state: QueueState): Promise<void> {
+    if (state.delivered < FIRST_PREFETCH || state.source === null) return;
+    const active = this.#states.filter((each) => each.source !== null).length;
+    const byMemory = Math.floor(MAX_HELD_BYTES / active / Math.max(state.meanBytes, 1));
+    const wanted = Math.min(Math.max(byMemory, FIRST_PREFETCH), this.options.maxBatch * PREFETCH_BATCHES);
+    if (wanted <= state.prefetch * 2 && wanted * 2 >= state.prefetch) return;
+    state.prefetch = wanted;
+    await state.source.setPrefetch(wanted);
+  }
+
+  /** Holds a batch back until the rate allows it. */
+  async #pace(messages: number): Promise<void> {
+    const { rate, signal } = this.options;
+    if (rate === null) return;
+    const now = performance.now();
+    const at = Math.max(this.#notBefore, now);
+    this.#notBefore = at + (messages / rate) * 1_000;
+    if (at > now) await sleep(at - now, undefined, { signal }).catch(() => undefined);
+  }
+
+  /** Until something happens, at most `ms`. */
+  async #pause(ms: number): Promise<void> {
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.#wake = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#wake = () => undefined;
+  }
+}
+
+/** How many of the buffer fit one batch. */
+function available(buffer: readonly Delivery[], maxBatch: number): number {
+  let bytes = 0;
+  let count = 0;
+  for (const { body } of buffer) {
+    bytes += body.length;
+    if (count > 0 && (bytes > MAX_BATCH_BYTES || count === maxBatch)) break;
+    count += 1;
+  }
+  return count;
+}
+
+function addTotals(totals: Totals, batch: PreparedBatch): Totals {
+  const of = (outcome: string): number =>
+    batch.messages.filter(({ mapped }) => mapped.outcome === outcome).length;
+  return {
+    rows: totals.rows + of('row'),
+    unmapped: totals.unmapped + of('unmapped'),
+    excluded: totals.excluded + of('excluded'),
+    expired: totals.expired + of('expired'),
+    absorbed: totals.absorbed + batch.absorbed.length,
+    inexact: totals.inexact + batch.messages.filter(({ mapped }) => !mapped.runAtExact).length,
+  };
+}
+
+function stalled(remaining: number): UnbrokerError {
+  return new UnbrokerError('drain-stalled', `${remaining} messages are counted but not delivered`, {
+    hint: 'Look for another active consumer, a quorum queue without a leader, or delayed retries inside the queue; then run again.',
+  });
+}

@@ -1,0 +1,166 @@
+/**
+ * Reads RabbitMQ's management API, with a limit on every answer's time and size. It only reads; what the answers mean is
+ * topology.ts's to say. Absent numbers stay null: right after a start the API answers without them.
+ */
+import { UnbrokerError } from '../../src/errors.js';
+import type { BindingInfo, ExchangeInfo, QueueInfo, Topology } from './topology.js';
+
+const TIMEOUT_MS = 10_000;
+/** About 20,000 queues with the columns that we ask for. */
+const MAX_ANSWER_BYTES = 32 * 1_048_576;
+
+const COLUMNS = [
+  'name',
+  'type',
+  'exclusive',
+  'auto_delete',
+  'arguments',
+  'effective_policy_definition',
+  'messages_ready',
+  'messages_unacknowledged',
+  'consumers',
+].join(',');
+
+export interface Management {
+  /** Queues, exchanges and bindings of the virtual host. Throws `management-failed`. */
+  topology(vhost: string): Promise<Topology>;
+  /** Unacknowledged messages of these queues together; null when any of them is unknown. Seconds behind. */
+  unacked(vhost: string, queues: readonly string[]): Promise<number | null>;
+}
+
+/**
+ * The API behind `url` (`http://user:password@host:15672`), or null when nothing answers there as this user: a broker
+ * without the plugin is normal.
+ */
+export async function findManagement(url: string): Promise<Management | null> {
+  const get = getter(url);
+  try {
+    await get('/api/whoami');
+  } catch {
+    return null;
+  }
+  return {
+    async topology(vhost) {
+      const name = encodeURIComponent(vhost);
+      const queues = await list(get, `/api/queues/${name}?columns=${COLUMNS}`);
+      const exchanges = await list(get, `/api/exchanges/${name}`);
+      const bindings = await list(get, `/api/bindings/${name}`);
+      return {
+        vhost,
+        queues: queues.map(readQueue),
+        exchanges: exchanges.map(readExchange),
+        bindings: bindings.map(readBinding).filter((binding) => binding.exchange !== ''),
+      };
+    },
+    async unacked(vhost, names) {
+      const wanted = new Set(names);
+      const path = `/api/queues/${encodeURIComponent(vhost)}?columns=name,messages_unacknowledged`;
+      const found = (await list(get, path)).filter((queue) => wanted.has(String(queue['name'])));
+      const counts = found.map((queue) => numberOf(queue['messages_unacknowledged']));
+      return counts.some((count) => count === null)
+        ? null
+        : counts.reduce<number>((sum, count) => sum + (count ?? 0), 0);
+    },
+  };
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+type Get = (path: string) => Promise<unknown>;
+
+function getter(url: string): Get {
+  const base = new URL(url);
+  const credentials = `${decodeURIComponent(base.username)}:${decodeURIComponent(base.password)}`;
+  const authorization = `Basic ${Buffer.from(credentials).toString('base64')}`;
+  base.username = '';
+  base.password = '';
+  const prefix = base.href.replace(/\/+$/, '');
+  return async (path) => {
+    const answer = await fetch(`${prefix}${path}`, {
+      headers: { authorization },
+      redirect: 'error',
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    if (!answer.ok) throw failed(`${path.split('?')[0]} answered ${answer.status}`);
+    return JSON.parse(await readLimited(answer));
+  };
+}
+
+async function readLimited(answer: Response): Promise<string> {
+  const chunks: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const chunk of answer.body ?? []) {
+    bytes += chunk.length;
+    if (bytes > MAX_ANSWER_BYTES) throw failed(`an answer is larger than ${MAX_ANSWER_BYTES} bytes`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+async function list(get: Get, path: string): Promise<Fields[]> {
+  let answer: unknown;
+  try {
+    answer = await get(path);
+  } catch (error) {
+    if (error instanceof UnbrokerError) throw error;
+    throw failed(`${path.split('?')[0]} could not be read`, error);
+  }
+  if (!Array.isArray(answer)) throw failed(`${path.split('?')[0]} answered something that is no list`);
+  return answer as Fields[];
+}
+
+function failed(what: string, cause?: unknown): UnbrokerError {
+  return new UnbrokerError('management-failed', `RabbitMQ's management API: ${what}`, {
+    hint: 'Check RABBITMQ_MANAGEMENT_URL and that the user has the monitoring tag, or name the queues under drain.groups in the config.',
+    cause,
+  });
+}
+
+function readQueue(queue: Fields): QueueInfo {
+  const own = fieldsOf(queue['arguments']);
+  const policy = fieldsOf(queue['effective_policy_definition']);
+  // An argument wins over a policy, except limits, where the broker takes the smaller.
+  const text = (name: string): string | null => textOf(own[`x-${name}`]) ?? textOf(policy[name]);
+  const least = (name: string): number | null => {
+    const values = [numberOf(own[`x-${name}`]), numberOf(policy[name])].filter((value) => value !== null);
+    return values.length === 0 ? null : Math.min(...values);
+  };
+  return {
+    name: String(queue['name']),
+    type: textOf(queue['type']) ?? textOf(own['x-queue-type']) ?? 'classic',
+    exclusive: queue['exclusive'] === true,
+    autoDelete: queue['auto_delete'] === true,
+    ttlMs: least('message-ttl'),
+    deadLetterExchange: text('dead-letter-exchange'),
+    deadLetterRoutingKey: text('dead-letter-routing-key'),
+    maxLength: least('max-length'),
+    maxLengthBytes: least('max-length-bytes'),
+    overflow: text('overflow'),
+    deliveryLimit: least('delivery-limit'),
+    singleActive: own['x-single-active-consumer'] === true,
+    ready: numberOf(queue['messages_ready']),
+    unacked: numberOf(queue['messages_unacknowledged']),
+    consumers: numberOf(queue['consumers']),
+  };
+}
+
+function readExchange(exchange: Fields): ExchangeInfo {
+  return {
+    name: String(exchange['name']),
+    type: String(exchange['type']),
+    delayed: numberOf(exchange['messages_delayed']) ?? 0,
+  };
+}
+
+function readBinding(binding: Fields): BindingInfo {
+  return {
+    exchange: String(binding['source']),
+    destination: String(binding['destination']),
+    destinationType: binding['destination_type'] === 'exchange' ? 'exchange' : 'queue',
+    routingKey: String(binding['routing_key']),
+  };
+}
+
+const fieldsOf = (value: unknown): Fields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Fields) : {};
+const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null);
+const numberOf = (value: unknown): number | null => (typeof value === 'number' && value >= 0 ? value : null);

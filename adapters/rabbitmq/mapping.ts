@@ -1,0 +1,305 @@
+/**
+ * From a delivery to the row that it becomes, with the note that the ledger keeps. One pure decision per message; it
+ * never throws and never drops: what cannot be mapped is a dead row of kind `unmapped` with its reason.
+ */
+import { type ImportedJob, type Json, LIMITS } from '../../src/jobs/job.js';
+import { isStorable, storableText } from '../../src/jobs/text.js';
+import { type BodyNote, type ReadBody, readBody } from './body.js';
+import { type Death, type Delivery, readDeaths, timestampMs } from './delivery.js';
+import type { Dialect, DialectFields, MessageView, Route } from './dialects/dialect.js';
+import { DIALECTS, dialectNamed, FALLBACK } from './dialects/known.js';
+import type { QueueRole, RuleAnswer, Rules } from './drain-config.js';
+import { dueAt } from './due.js';
+import { findField, integerOf, tableToJson, textOf } from './headers.js';
+
+export const UNMAPPED = 'unmapped';
+
+/** What is known about the queue that a delivery came from. */
+export interface QueueFacts {
+  readonly name: string;
+  readonly role: QueueRole;
+  readonly ttlMs: number | null;
+  /** Queues whose dead letters come into this one. */
+  readonly feeders: readonly string[];
+}
+
+export interface MappingContext {
+  readonly vhost: string;
+  /** Of this drain; part of each row's source. */
+  readonly runId: string;
+  readonly rules: Rules;
+  readonly nowMs: number;
+  /** False once a drain was resumed: its own lost deliveries have raised the counter. */
+  readonly trustDeliveryCount: boolean;
+}
+
+/** `row`: a job of a known kind. `excluded`: not a job. `expired`: the application itself would have dropped it. */
+export type Outcome = 'row' | 'unmapped' | 'excluded' | 'expired';
+
+export interface Mapped {
+  /** Null exactly when excluded. */
+  readonly job: ImportedJob | null;
+  readonly outcome: Outcome;
+  /** Space-separated words for the ledger: dialect, body note, run-at-bounds, …; null when there is nothing to say. */
+  readonly note: string | null;
+  /** False: run_at is only the end of the bounds. */
+  readonly runAtExact: boolean;
+  /** What becomes of it should the database refuse the payload. */
+  readonly bodyRule: 'dead' | 'run';
+}
+
+export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: MappingContext): Mapped {
+  const { properties } = delivery;
+  const deaths = readDeaths(delivery.headers);
+  const view: MessageView = {
+    delivery,
+    body: readBody(delivery.body, properties.contentEncoding),
+    role: queue.role,
+    deaths: deaths ?? [],
+    nowMs: context.nowMs,
+  };
+  const claimed = chooseDialect(view, context.rules.for({ queue: queue.name }));
+  const route = claimed?.fields.route?.(view) ?? firstRoute(view);
+  const rule = context.rules.for({ queue: queue.name, ...route, type: properties.type });
+  const excluded = rule.exclude ?? (claimed === undefined ? rpcReason(properties.replyTo) : undefined);
+  if (excluded !== undefined) {
+    return {
+      job: null,
+      outcome: 'excluded',
+      note: storableText(excluded, 200),
+      runAtExact: true,
+      bodyRule: 'dead',
+    };
+  }
+  const notes = [
+    ...(claimed === undefined ? [] : [claimed.name]),
+    ...(deaths === null ? ['x-death-malformed'] : []),
+    ...(delivery.complete ? [] : ['properties-cut']),
+  ];
+  return toRow(view, queue, context, rule, claimed ?? FALLBACK, notes);
+}
+
+/** As published first, as far as the broker kept it: a retry through wait queues still matches the rule of its kind. */
+function firstRoute({ delivery, deaths }: MessageView): Route {
+  const first = deaths.at(-1);
+  return {
+    exchange: first?.exchange ?? delivery.exchange,
+    routingKey: first?.routingKeys[0] ?? delivery.routingKey,
+  };
+}
+
+function chooseDialect(view: MessageView, rule: RuleAnswer): Dialect | undefined {
+  if (rule.dialect !== undefined) return dialectNamed(rule.dialect);
+  return DIALECTS.find((dialect) => dialect.claims(view));
+}
+
+/** Somebody waits for the answer on a connection that will not exist any more. */
+function rpcReason(replyTo: string | undefined): string | undefined {
+  if (replyTo === undefined || !/^amq\.(rabbitmq\.reply-to|gen-)/.test(replyTo)) return undefined;
+  return 'rpc: a request whose caller waits on a temporary reply queue';
+}
+
+function toRow(
+  view: MessageView,
+  queue: QueueFacts,
+  context: MappingContext,
+  rule: RuleAnswer,
+  dialect: Dialect,
+  notes: string[],
+): Mapped {
+  const { delivery, deaths } = view;
+  const { fields } = dialect;
+  const kind = usableKind(rule.kind ?? fields.kind(view));
+  const { payloadText, body, note } = payloadOf(view, fields, kind !== null);
+  if (note !== null) notes.push(`body-${note}`);
+  const due = dueAt({
+    waiting: queue.role === 'wait',
+    applicationMs: fields.dueMs?.(view),
+    queueTtlMs: queue.ttlMs,
+    expiration: delivery.properties.expiration,
+    deaths,
+    headers: delivery.headers,
+    feeders: queue.feeders,
+    nowMs: context.nowMs,
+    policy: rule.runAt ?? 'latest',
+  });
+  if (!due.exact) notes.push('run-at-bounds');
+  const attempts = attemptsOf(view, fields, context.trustDeliveryCount);
+  const fate = fateOf(view, queue, rule, fields, kind, note, attempts);
+  const job: ImportedJob = {
+    kind: kind ?? UNMAPPED,
+    payloadText,
+    body,
+    contentType: body === null ? null : contentType(delivery),
+    state: fate.state,
+    priority: delivery.properties.priority ?? 0,
+    runAtMs: fate.state === 'ready' ? due.runAtMs : null,
+    attempts,
+    maxAttempts: maxAttemptsOf(rule.maxAttempts ?? fields.maxAttempts?.(view), attempts),
+    dedupeKey: null,
+    headers: rowHeaders(delivery, notes),
+    source: storableText(`rabbitmq:${context.vhost}/${queue.name}#${context.runId}`, LIMITS.sourceLength),
+    error: fate.error,
+  };
+  return {
+    job,
+    outcome: fate.outcome,
+    note: notes.length > 0 ? notes.join(' ') : null,
+    runAtExact: due.exact,
+    bodyRule: rule.body ?? 'dead',
+  };
+}
+
+function usableKind(kind: string | undefined): string | null {
+  return kind !== undefined && kind.length >= 1 && kind.length <= LIMITS.kindLength && isStorable(kind)
+    ? kind
+    : null;
+}
+
+interface Payload {
+  readonly payloadText: string | null;
+  readonly body: Buffer | null;
+  readonly note: BodyNote | null;
+}
+
+function payloadOf(view: MessageView, fields: DialectFields, mapped: boolean): Payload {
+  const read: ReadBody = view.body;
+  if (read.payloadText === null) return { payloadText: null, body: view.delivery.body, note: read.note };
+  const part = mapped ? fields.payloadText?.(view) : undefined;
+  return { payloadText: part ?? read.payloadText, body: null, note: null };
+}
+
+/** The row again, after the database refused its payload as jsonb: the bytes in `body`, and dead unless its rule runs it. */
+export function withoutPayload(mapped: Mapped, delivery: Delivery): Mapped {
+  if (mapped.job === null) return mapped;
+  const note = [mapped.note, 'body-refused-by-database'].filter((word) => word !== null).join(' ');
+  const dies = mapped.job.state === 'ready' && mapped.bodyRule === 'dead';
+  return {
+    ...mapped,
+    note,
+    job: {
+      ...mapped.job,
+      payloadText: null,
+      body: delivery.body,
+      contentType: contentType(delivery),
+      ...(dies ? { state: 'dead' as const, runAtMs: null, error: bodyError('refused-by-database') } : {}),
+    },
+  };
+}
+
+function contentType({ properties }: Delivery): string | null {
+  return properties.contentType === undefined ? null : storableText(properties.contentType, 255);
+}
+
+interface Fate {
+  readonly state: ImportedJob['state'];
+  readonly outcome: Outcome;
+  readonly error: ImportedJob['error'];
+}
+
+function fateOf(
+  view: MessageView,
+  queue: QueueFacts,
+  rule: RuleAnswer,
+  fields: DialectFields,
+  kind: string | null,
+  note: BodyNote | null,
+  attempts: number,
+): Fate {
+  if (kind === null) return { state: 'dead', outcome: 'unmapped', error: unmappedError(view.delivery) };
+  const expiresMs = fields.expiresMs?.(view);
+  if (expiresMs !== undefined && expiresMs < view.nowMs) {
+    const message = `expired at ${new Date(expiresMs).toISOString()} by its own expiry`;
+    return { state: 'cancelled', outcome: 'expired', error: { name: 'expired', message } };
+  }
+  if (queue.role === 'dead' && rule.deadLetters !== 'retry') {
+    const error = fields.error?.(view) ?? deathError(queue.name, view.deaths, attempts);
+    return { state: 'dead', outcome: 'row', error };
+  }
+  if (note !== null && rule.body !== 'run') return { state: 'dead', outcome: 'row', error: bodyError(note) };
+  return { state: 'ready', outcome: 'row', error: null };
+}
+
+function unmappedError({ exchange, routingKey, properties }: Delivery): { name: string; message: string } {
+  const where = `exchange '${exchange}', routing key '${routingKey}', type '${properties.type ?? ''}'`;
+  return { name: UNMAPPED, message: `no dialect and no rule gives it a kind (${where})` };
+}
+
+function deathError(
+  queue: string,
+  deaths: readonly Death[],
+  attempts: number,
+): { name: string; message: string } {
+  const newest = deaths[0];
+  if (newest === undefined) return { name: 'dead-letter', message: `found in ${queue}` };
+  const times = attempts > 1 ? `, ${attempts} attempts` : '';
+  return { name: `dead-letter-${newest.reason}`, message: `${newest.reason} from ${newest.queue}${times}` };
+}
+
+const BODY_REASONS: Readonly<Record<BodyNote, string>> = {
+  'not-json': 'the body is not JSON',
+  binary: 'the body is not UTF-8 text',
+  nul: 'the body holds a NUL character, which jsonb cannot',
+  'lone-surrogate': 'the body holds half a surrogate pair, which jsonb cannot',
+  'too-large': `the body is larger than ${LIMITS.payloadBytes} bytes`,
+  compressed: 'what the body inflates to is not UTF-8 text',
+  'refused-by-database': 'the database does not take the body as jsonb',
+};
+
+function bodyError(note: BodyNote): { name: string; message: string } {
+  return { name: `body-${note}`, message: `${BODY_REASONS[note]}; its bytes are kept in body` };
+}
+
+/** The dialect's own count, else rejections by the home queue, else the quorum queue's counter while it can be trusted. */
+function attemptsOf(view: MessageView, fields: DialectFields, trustDeliveryCount: boolean): number {
+  const found = fields.attempts?.(view) ?? attemptsFromDeaths(view, fields) ?? 0;
+  const counted = findField(view.delivery.headers, 'x-delivery-count');
+  const made =
+    found === 0 && view.deaths.length === 0 && trustDeliveryCount ? (integerOf(counted) ?? 0) : found;
+  return Math.min(Math.max(made, 0), LIMITS.maxAttempts);
+}
+
+function attemptsFromDeaths(view: MessageView, fields: DialectFields): number | undefined {
+  const rejected = view.deaths.filter((death) => death.reason === 'rejected');
+  const { queue } = view.delivery;
+  const home = fields.homeQueue?.(view) ?? (view.role === 'main' ? queue : (rejected[0]?.queue ?? queue));
+  return rejected.filter((death) => death.queue === home).reduce((sum, death) => sum + death.count, 0);
+}
+
+/** Attempts already made must leave room for the next one. */
+function maxAttemptsOf(wanted: number | undefined, attempts: number): number | null {
+  const tableDefault = 20;
+  if (attempts < (wanted ?? tableDefault))
+    return wanted === undefined ? null : Math.min(wanted, LIMITS.maxAttempts);
+  return Math.min(attempts + 1, LIMITS.maxAttempts);
+}
+
+/** Trace context that later spans link to. */
+const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage', 'b3', 'uber-trace-id'];
+
+/** What the row keeps of the message: trace context on top, the rest under `amqp`. */
+function rowHeaders(delivery: Delivery, notes: readonly string[]): Json {
+  const { properties, headers } = delivery;
+  const out: Record<string, Json> = {};
+  for (const name of headers.length === 0 ? [] : TRACE_HEADERS) {
+    const value = textOf(findField(headers, name));
+    if (value !== undefined && isStorable(value)) out[name] = value.slice(0, 1_000);
+  }
+  const amqp: Record<string, Json> = {
+    exchange: storableText(delivery.exchange, 255),
+    routingKey: storableText(delivery.routingKey, 255),
+  };
+  for (const [name, value] of Object.entries(properties)) {
+    if (typeof value === 'string') amqp[name] = storableText(value, 255);
+    else if (typeof value === 'number') amqp[name] = value;
+  }
+  if (properties.timestamp !== undefined) {
+    const ms = timestampMs(properties.timestamp);
+    amqp['timestamp'] = ms === null ? String(properties.timestamp) : new Date(ms).toISOString();
+  }
+  if (delivery.redelivered) amqp['redelivered'] = true;
+  if (headers.length > 0) amqp['headers'] = tableToJson(headers);
+  if (notes.length > 0) amqp['notes'] = [...notes];
+  out['amqp'] = amqp;
+  return out;
+}
