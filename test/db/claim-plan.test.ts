@@ -1,0 +1,167 @@
+/**
+ * The claim reads few pages, whatever the planner believes: from the empty, freshly vacuumed table on, with settings
+ * that talk it out of indexes, and beside a crowd of jobs of the future. Pages do not swing with the machine's load.
+ */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type JobsDatabase, jobsDatabase, type Session } from '../support/jobs.js';
+
+/** UNBROKER_TEST_LONG=1 takes the million of the bench; a fifth shows the same in a few seconds. */
+const FUTURE_ROWS = process.env['UNBROKER_TEST_LONG'] ? 1_000_000 : 200_000;
+
+let db: JobsDatabase;
+beforeAll(async () => {
+  db = await jobsDatabase();
+});
+afterAll(() => db.close());
+
+const CLAIM = `unbroker.claim($1, $2, $3, $4, 'w', interval '1 minute')`;
+
+interface Cost {
+  readonly rows: number;
+  /** Shared buffers touched, the writes' own among them. */
+  readonly buffers: number;
+}
+
+/** A session that has read the catalogs and made its plans: the first claim of each touches 600 pages for that alone. */
+async function warmSession(): Promise<Session> {
+  const session = await db.session();
+  await claimCost(session, ['nobody'], 1);
+  return session;
+}
+
+/** Claims in this session, its cached plan included, and counts pages: those of nested statements are in the sum. */
+async function claimCost(session: Session, kinds: readonly string[], total: number): Promise<Cost> {
+  const values = [kinds, kinds.map(() => total), kinds.map(() => false), total];
+  const { rows } = await session.query(
+    `explain (analyze, buffers, timing off, format json) select * from ${CLAIM}`,
+    values,
+  );
+  const plan = (rows[0] as { 'QUERY PLAN': [{ Plan: Record<string, number> }] })['QUERY PLAN'][0].Plan;
+  return {
+    rows: plan['Actual Rows'] ?? 0,
+    buffers: (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0),
+  };
+}
+
+/**
+ * Each row touched costs some pages: its index entry, its lock, the new version and that one's index entries. 20 is
+ * what was seen, rounded up; a scan of the table below costs thousands.
+ */
+const allowed = (rows: number): number => 20 * rows + 300;
+
+async function addReady(count: number, kind = 'a'): Promise<void> {
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, payload) select $1, jsonb_build_object('n', n) from generate_series(1, $2::int) n`,
+    [kind, count],
+  );
+}
+
+describe('a session whose plan was made on the empty, freshly vacuumed table', () => {
+  let session: Session;
+  beforeAll(async () => {
+    await db.clear();
+    await db.pool.query('vacuum analyze unbroker.jobs');
+    session = await db.session();
+    // More often than the planner needs to settle for a generic plan.
+    for (let i = 0; i < 7; i += 1) expect((await claimCost(session, ['a'], 10)).rows).toBe(0);
+  });
+
+  test.each([500, 2_000, 20_000, 40_000])('claims ten of %i with few pages', async (count) => {
+    await addReady(count);
+    for (let i = 0; i < 3; i += 1) {
+      const { rows, buffers } = await claimCost(session, ['a'], 10);
+      expect(rows).toBe(10);
+      expect(buffers).toBeLessThan(allowed(10));
+    }
+  });
+
+  test('and two hundred and fifty of them, and of a kind that has none', async () => {
+    const many = await claimCost(session, ['nothing', 'a', 'nobody'], 250);
+    expect(many.rows).toBe(250);
+    expect(many.buffers).toBeLessThan(allowed(250));
+  });
+});
+
+describe('settings that talk the planner out of indexes', () => {
+  beforeAll(async () => {
+    await db.clear();
+    await addReady(20_000);
+    await addReady(20_000, 'b');
+    await db.pool.query('analyze unbroker.jobs');
+  });
+
+  test.each([
+    ['dear random pages', 'random_page_cost = 10000'],
+    ['no index scans', 'enable_indexscan = off', 'enable_indexonlyscan = off'],
+    ['no nested loops', 'enable_nestloop = off'],
+    ['custom plans', 'plan_cache_mode = force_custom_plan'],
+    [
+      'compiled plans at any cost',
+      'jit = on',
+      'jit_above_cost = 0',
+      'jit_inline_above_cost = 0',
+      'jit_optimize_above_cost = 0',
+    ],
+    [
+      'parallel plans at any cost',
+      'parallel_setup_cost = 0',
+      'parallel_tuple_cost = 0',
+      'min_parallel_table_scan_size = 0',
+    ],
+    ['dear index tuples', 'cpu_index_tuple_cost = 1000', 'cpu_operator_cost = 1000'],
+  ])('%s', async (_name, ...settings) => {
+    const session = await db.session();
+    for (const setting of settings) await session.query(`set ${setting}`);
+    await claimCost(session, ['nobody'], 1);
+    for (let i = 0; i < 6; i += 1) {
+      const { rows, buffers } = await claimCost(session, ['a', 'b'], 10);
+      expect(rows).toBe(10);
+      expect(buffers).toBeLessThan(allowed(10));
+    }
+    await session.end();
+  });
+
+  test('the settings of the caller are his own again after it', async () => {
+    const session = await warmSession();
+    const { rows } = await session.query(`select name from pg_settings where source = 'session'`);
+    expect(rows).toEqual([]);
+    await session.end();
+  });
+});
+
+describe(`beside ${FUTURE_ROWS} jobs of the future in ten priorities`, () => {
+  beforeAll(async () => {
+    await db.clear();
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, payload, priority, run_at)
+       select 'a', 'null', n % 10, now() + interval '1 day' + n * interval '1 second' from generate_series(1, $1::int) n`,
+      [FUTURE_ROWS],
+    );
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, payload, priority) select 'a', 'null', n % 3 from generate_series(1, 3000) n`,
+    );
+  }, 120_000);
+
+  test.each(['before anything is known of the table', 'after analyze'])('%s', async (when) => {
+    if (when === 'after analyze') await db.pool.query('analyze unbroker.jobs');
+    const session = await warmSession();
+    const large = await claimCost(session, ['a'], 250);
+    expect(large.rows).toBe(250);
+    expect(large.buffers).toBeLessThan(allowed(250));
+    const small = await claimCost(session, ['a'], 1);
+    expect(small.rows).toBe(1);
+    expect(small.buffers).toBeLessThan(allowed(1));
+    await session.end();
+  });
+
+  test('and when none of them is due', async () => {
+    await db.pool.query(`delete from unbroker.jobs where state = 'ready' and run_at <= now()`);
+    const session = await db.session();
+    // The first meets the dead entries of what was deleted; an index scan marks them for those who follow.
+    await claimCost(session, ['a'], 100);
+    const { rows, buffers } = await claimCost(session, ['a'], 100);
+    expect(rows).toBe(0);
+    expect(buffers).toBeLessThan(allowed(0));
+    await session.end();
+  });
+});
