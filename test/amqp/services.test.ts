@@ -8,6 +8,9 @@ import { startScript } from '../support/processes.js';
 import { callManagement, freshVhost, startRabbit } from '../support/services.js';
 import { until } from '../support/until.js';
 
+// Many starts of whole brokers, possibly beside others' on a busy machine.
+vi.setConfig({ testTimeout: 120_000 });
+
 const cleanups: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
   vi.unstubAllEnvs();
@@ -56,7 +59,7 @@ test('a private node keeps persistent messages through kill and stop, and goes o
   expect(await server.ctl(['list_queues', 'name', 'messages'])).toMatch(/orders\s+2/);
   const overview = await callManagement(managementUrl ?? '', 'GET', '/overview');
   expect(overview).toMatchObject({ rabbitmq_version: server.version });
-}, 120_000);
+});
 
 test('nodes of two owners run side by side, and that of a killed owner is gone with it', async () => {
   const mine = await freshVhost();
@@ -75,7 +78,7 @@ test('nodes of two owners run side by side, and that of a killed owner is gone w
   await until('its folder is gone', () => !existsSync(folder), { withinMs: 20_000 });
   await expect(connect(url)).rejects.toThrow(/ECONNREFUSED/);
   await connect(mine.url);
-}, 120_000);
+});
 
 test('a broker that was given is used as it is and never stopped', async () => {
   const mine = await freshVhost();

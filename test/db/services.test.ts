@@ -8,6 +8,9 @@ import { startScript } from '../support/processes.js';
 import { freshDatabase, type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
 
+// Many starts of whole servers, possibly beside others' on a busy machine.
+vi.setConfig({ testTimeout: 120_000 });
+
 const cleanups: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
   vi.unstubAllEnvs();
