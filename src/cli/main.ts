@@ -7,6 +7,7 @@ import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { EXIT } from '../errors.js';
 import { printable } from './context.js';
+import { drainCommand } from './drain.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
 import { seamCommand } from './seam.js';
@@ -58,8 +59,8 @@ const program = new Command('unbroker')
       'Exit status: 0 fine, 1 failed, 2 bad input, 3 books do not balance, 130 interrupted.',
   );
 
-for (const command of [migrateCommand(), workCommand(), jobsCommand(), seamCommand(), serveCommand()])
-  program.addCommand(withGlobals(command));
+const verbs = [migrateCommand(), workCommand(), jobsCommand(), drainCommand(), seamCommand(), serveCommand()];
+for (const command of verbs) program.addCommand(withGlobals(command));
 silenceErrors(program);
 
 try {

@@ -1,0 +1,161 @@
+/** What `unbroker drain run` does: drains the chosen groups one after the other and prints their books. */
+import { type DrainResult, drainGroup } from '../../adapters/rabbitmq/drain.js';
+import type { Rules } from '../../adapters/rabbitmq/drain-config.js';
+import { preflight, type Survey } from '../../adapters/rabbitmq/survey.js';
+import type { GroupPlan } from '../../adapters/rabbitmq/topology.js';
+import { invalid, suggestion } from '../check.js';
+import { EXIT, UnbrokerError } from '../errors.js';
+import { type Context, printable } from './context.js';
+import { createProgress } from './drain-progress.js';
+import { lookAround, refuseSecrets } from './drain-survey.js';
+import { print, printJson, table } from './output.js';
+
+export interface RunOptions {
+  readonly group?: string[];
+  readonly rate?: string;
+  readonly whenAmbiguous: string;
+}
+
+const MAX_RATE = 1_000_000;
+
+export async function runDrain(context: Context, options: RunOptions): Promise<number> {
+  refuseSecrets(process.argv.slice(2));
+  const rate = checkRate(options.rate);
+  const whenAmbiguous = checkChoice(options.whenAmbiguous);
+  const pool = await context.migratedPool(4);
+  const { seen, rules, amqpUrl } = await lookAround(context);
+  const groups = chooseGroups(seen.groups, options.group);
+  refuseObstacles(groups);
+  for (const remark of seen.unseen) context.log.warn({}, remark);
+
+  const stop = new AbortController();
+  // The second signal ends it at once; a drain survives that, too.
+  const onSignal = (): void => (stop.signal.aborted ? process.exit(EXIT.interrupted) : stop.abort());
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  const results: DrainResult[] = [];
+  try {
+    for (const group of groups) {
+      if (stop.signal.aborted) break;
+      results.push(
+        await drainOne(context, pool, amqpUrl, group, seen, rules, {
+          rate,
+          whenAmbiguous,
+          signal: stop.signal,
+        }),
+      );
+    }
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+  }
+  report(context, results);
+  if (stop.signal.aborted) return EXIT.interrupted;
+  return results.every(({ books }) => books.balanced) ? EXIT.ok : EXIT.unbalanced;
+}
+
+async function drainOne(
+  context: Context,
+  pool: Awaited<ReturnType<Context['migratedPool']>>,
+  amqpUrl: string,
+  group: GroupPlan,
+  seen: Survey,
+  rules: Rules,
+  how: { rate: number | undefined; whenAmbiguous: 'stop' | 'keep' | 'absorb'; signal: AbortSignal },
+): Promise<DrainResult> {
+  const progress = createProgress(group.name, context.json);
+  const { management, vhost } = seen;
+  try {
+    return await drainGroup({
+      ...{ amqpUrl, pool, store: context.store, rules, log: context.log, ...how },
+      group: {
+        name: group.name,
+        queues: group.queues.map(({ name, role, ttlMs, feeders, info }) => ({
+          ...{ name, role, ttlMs, feeders, singleActive: info.singleActive },
+        })),
+      },
+      unacked: management === null ? undefined : (queues) => management.unacked(vhost, queues),
+      onProgress: (now) => progress.update(now),
+    });
+  } finally {
+    progress.end();
+  }
+}
+
+function report(context: Context, results: readonly DrainResult[]): void {
+  if (context.json) {
+    printJson({ groups: results, balanced: results.every(({ books }) => books.balanced) });
+    return;
+  }
+  const head = [
+    'group',
+    'run',
+    'initial',
+    'arrived',
+    'rows',
+    'unmapped',
+    'excluded',
+    'expired',
+    'remaining',
+    'absorbed',
+    'balance',
+  ];
+  const rows = results.map(({ group, runId, interrupted, books: b }) => [
+    ...[
+      group,
+      runId,
+      b.initial,
+      b.arrived,
+      b.rows,
+      b.unmapped,
+      b.excluded,
+      b.expired,
+      b.remaining,
+      b.absorbed,
+    ],
+    interrupted ? 'interrupted' : b.balanced ? 'yes' : `off by ${b.difference}`,
+  ]);
+  print(table(head, rows));
+  for (const { group, interrupted, books } of results) {
+    for (const remark of books.remarks) print(`${printable(group)}: ${remark}`);
+    if (interrupted)
+      print(`${printable(group)}: stopped at a batch end; run the same command again to go on.`);
+  }
+}
+
+/** By the group's name or by a queue in it. */
+function chooseGroups(groups: readonly GroupPlan[], wanted: readonly string[] | undefined): GroupPlan[] {
+  if (wanted === undefined) return [...groups];
+  const chosen = wanted.map((name) => {
+    if (name === '' || name.length > 255) throw invalid('--group', 'a name of 1 to 255 characters');
+    const group = groups.find(
+      (each) => each.name === name || each.queues.some((queue) => queue.name === name),
+    );
+    if (group === undefined) {
+      const names = groups.map((each) => each.name);
+      throw invalid('--group', `one of ${names.slice(0, 20).join(', ')}${suggestion(name, names)}`);
+    }
+    return group;
+  });
+  return [...new Set(chosen)];
+}
+
+function refuseObstacles(groups: readonly GroupPlan[]): void {
+  const obstacles = groups.flatMap(preflight);
+  const [first] = obstacles;
+  if (first === undefined) return;
+  const more = obstacles.length > 1 ? ` (and ${obstacles.length - 1} more)` : '';
+  throw new UnbrokerError('drain-obstacle', `Not as things are: ${first}${more}`, {
+    hint: 'unbroker drain survey lists them all; --group drains the others.',
+  });
+}
+
+function checkRate(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const rate = Number(text);
+  if (/^\d{1,7}$/.test(text) && rate >= 1 && rate <= MAX_RATE) return rate;
+  throw invalid('--rate', `a whole number of messages per second from 1 to ${MAX_RATE}`);
+}
+
+function checkChoice(text: string): 'stop' | 'keep' | 'absorb' {
+  if (text === 'stop' || text === 'keep' || text === 'absorb') return text;
+  throw invalid('--when-ambiguous', 'one of stop, keep, absorb');
+}
