@@ -147,6 +147,10 @@ function createApp(limits: Record<keyof typeof SERVER_LIMITS, number>): FastifyI
       requireHostHeader: true,
     },
     clientErrorHandler: onClientError,
+    // A path that cannot be decoded never reaches a hook; the framework's own answer would quote it.
+    frameworkErrors: (_error, _request, reply) => {
+      send(reply, problem(new Refusal(404, 'not-found', 'no such route')));
+    },
   });
   app.server.maxConnections = limits.connections;
   return app;
