@@ -25,13 +25,13 @@ export function gatewayProvider(url: string, options: HttpProviderOptions): Prov
   };
 }
 
-/** The rendered json part to the URL in `to`. */
+/** The rendered body to the URL in `to`. */
 export function webhookProvider(options: HttpProviderOptions): Provider {
   return {
     name: 'webhook',
     async deliver({ to, parts }, { idempotencyKey, signal }) {
       try {
-        return await send(to, parts.json ?? '{}', idempotencyKey, signal, options);
+        return await send(to, parts.body ?? '{}', idempotencyKey, signal, options);
       } catch (error) {
         // There is no login of ours to mend: the receiver simply says no.
         if (error instanceof DeliveryError && error.fate === LOGIN_REFUSED) {

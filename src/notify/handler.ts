@@ -88,7 +88,7 @@ function compose(job: ClaimedJob, channel: Channel, renderer: Renderer | null): 
   try {
     const payload = readNotification(plainPayload(job));
     if (payload.template === null) {
-      const part = channel === 'webhook' ? 'json' : 'text';
+      const part = channel === 'webhook' ? 'body' : 'text';
       const parts = {
         [part]: payload.body ?? '',
         ...(payload.subject === null ? {} : { subject: payload.subject }),

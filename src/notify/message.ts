@@ -8,7 +8,7 @@ export const PARTS = {
   email: ['subject', 'text', 'html'],
   sms: ['text'],
   push: ['text'],
-  webhook: ['json'],
+  webhook: ['body'],
 } as const;
 
 export type Channel = keyof typeof PARTS;

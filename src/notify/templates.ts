@@ -100,11 +100,11 @@ export function localeChain(locale: string, defaultLocale: string): string[] {
 function checkPart(part: Part, text: string): string {
   if (part === 'subject' && !isHeaderText(text))
     throw new MessageError('header-injection', 'the rendered subject holds a line break or is too long');
-  if (part === 'json') {
+  if (part === 'body') {
     try {
       readJson(text);
     } catch {
-      throw new MessageError('render-failed', 'the rendered json part is not JSON');
+      throw new MessageError('render-failed', 'the rendered body is not JSON');
     }
   }
   return text;
@@ -148,7 +148,7 @@ class Compiler {
     this.#outputLeft = TEMPLATE_LIMITS.outputLength;
     let text: string;
     try {
-      text = template(part === 'json' ? escapeForJson(data) : data, {
+      text = template(part === 'body' ? escapeForJson(data) : data, {
         allowProtoPropertiesByDefault: false,
         allowProtoMethodsByDefault: false,
       });
@@ -229,7 +229,7 @@ function checkProgram(program: unknown): void {
   visit(program, 0);
 }
 
-/** In a json part a value stands between the template's own quotes: it must not end them. */
+/** In a webhook's body a value stands between the template's own quotes: it must not end them. */
 function escapeForJson(data: unknown): unknown {
   if (typeof data === 'string') return JSON.stringify(data).slice(1, -1);
   if (Array.isArray(data)) return data.map(escapeForJson);
