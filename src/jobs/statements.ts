@@ -35,18 +35,21 @@ export function createStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   return {
-    /** One row; no dedupe key, so it always inserts. */
+    /**
+     * One row; no dedupe key, so it always inserts. JSON goes in as text: a client that asks the server for the types of
+     * parameters (postgres.js) would serialise a jsonb one once more.
+     */
     enqueue: `
 insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy)
-values ($1, $2::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()), coalesce($6, 20),
-        $7::jsonb, $8, $9::jsonb)
+values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
+        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb)
 returning id::text`,
 
     /** One row unless its kind and dedupe key are there already (by unique index, never by looking first). */
     enqueueOnce: `
 insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
-values ($1, $2::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()), coalesce($6, 20),
-        $7::jsonb, $8, $9::jsonb, $10)
+values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
+        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10)
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
 returning id::text`,
 
