@@ -83,13 +83,14 @@ export const trio: Dialect = {
 };
 
 function shapeOf(view: MessageView): Shape | undefined {
-  if (NOTIFICATION.test(firstRoute(view).routingKey)) return 'notification';
-  const { queue, exchange } = view.delivery;
-  if (queue === RETRIES || originalQueue(view) === RETRIES) return 'retry-request';
+  const { queue } = view.delivery;
+  const { exchange, routingKey } = firstRoute(view);
   const body = bodyObject(view);
-  if (body === undefined) return undefined;
-  if (isSchedule(body)) return 'schedule';
-  return queue === REQUESTS || exchange === 'schedule' ? 'schedule-request' : undefined;
+  // Before the routing key is asked: a request to the scheduler often carries the key of what it is to fire.
+  if (queue === REQUESTS || exchange === 'schedule') return body === undefined ? undefined : 'schedule-request';
+  if (NOTIFICATION.test(routingKey)) return 'notification';
+  if (queue === RETRIES || originalQueue(view) === RETRIES) return 'retry-request';
+  return body !== undefined && isSchedule(body) ? 'schedule' : undefined;
 }
 
 /** How the message first came: the rungs rewrite it and keep it in headers; a first death keeps it in x-death. */
