@@ -37,7 +37,9 @@ async function main(): Promise<number> {
   };
   process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
   try {
-    say(`PostgreSQL ${world.postgres.version} (${world.postgres.way}), RabbitMQ ${world.rabbit.version} (${world.rabbit.way})`);
+    say(
+      `PostgreSQL ${world.postgres.version} (${world.postgres.way}), RabbitMQ ${world.rabbit.version} (${world.rabbit.way})`,
+    );
     const { story, shims, old } = await tell(world);
     const ok = printPage(story);
     if (keep) await stay(world, shims);
@@ -50,7 +52,9 @@ async function main(): Promise<number> {
 }
 
 async function tell(world: World): Promise<{ story: Story; shims: Shims; old: OldSystem }> {
-  chapter('The old system: notification, scheduling and retry on RabbitMQ, and orders, which commits and then publishes');
+  chapter(
+    'The old system: notification, scheduling and retry on RabbitMQ, and orders, which commits and then publishes',
+  );
   const old = await startOldSystem(world);
   writeConfig(world, old);
   await tradeAndLose(world, old);
@@ -108,14 +112,19 @@ function printPage({ lostByOldSeam, work, tallies }: Story): boolean {
     `The killed worker left ${work.parked} mails between "sending" and "sent": parked, not blindly resent; ` +
       `the sink had ${work.parked - work.retried} of them, the other ${work.retried} were retried.`,
   );
-  for (const t of tallies) for (const one of [...t.lost, ...t.doubled]) say(`  ${t.path}: ${one.to}, ${one.subject}`);
+  for (const t of tallies)
+    for (const one of [...t.lost, ...t.doubled]) say(`  ${t.path}: ${one.to}, ${one.subject}`);
   return lost === 0 && doubled === 0;
 }
 
 async function stay(world: World, shims: Shims): Promise<void> {
   const exports = Object.entries(world.env).map(([name, value]) => `export ${name}='${value}'`);
   chapter('Everything is still up. In another terminal:');
-  say([...exports, `cd ${world.folder}`, `alias unbroker='node ${process.cwd()}/dist/src/cli/main.js'`].join('\n'));
+  say(
+    [...exports, `cd ${world.folder}`, `alias unbroker='node ${process.cwd()}/dist/src/cli/main.js'`].join(
+      '\n',
+    ),
+  );
   say('unbroker jobs stats\nunbroker jobs list --source rabbitmq:\nunbroker jobs show 1\nunbroker seam');
   say(`curl ${shims.url}/dead-letters`);
   say('Ctrl-C here ends it and removes everything.');

@@ -22,7 +22,9 @@ const KILLS = 2;
 
 /** What a team would write: the rules, the templates, where mail goes. */
 export function writeConfig(world: World, old: OldSystem): void {
-  cpSync(join(ROOT, 'test', 'legacy', 'notification', 'templates'), join(world.folder, 'templates'), { recursive: true });
+  cpSync(join(ROOT, 'test', 'legacy', 'notification', 'templates'), join(world.folder, 'templates'), {
+    recursive: true,
+  });
   mkdirSync(join(world.folder, 'templates', 'welcome'));
   world.write('templates/welcome/en.email.subject', 'Welcome, {{name}}');
   world.write('templates/welcome/en.email.text', 'Dear {{name}}, good to have you.\n');
@@ -56,10 +58,17 @@ export async function rewriteOrders(world: World): Promise<Rewritten> {
   const folder = join(world.folder, 'orders');
   cpSync(join(ROOT, 'test', 'legacy', 'orders'), folder, { recursive: true });
   linkModules(folder);
-  writeFileSync(join(folder, 'unbroker.codemod.json'), JSON.stringify({ kinds: { 'notification.*.email': 'notify.email' } }));
+  writeFileSync(
+    join(folder, 'unbroker.codemod.json'),
+    JSON.stringify({ kinds: { 'notification.*.email': 'notify.email' } }),
+  );
   writeFileSync(join(folder, '.gitignore'), 'node_modules\n');
   const author = ['-c', 'user.name=demo', '-c', 'user.email=demo@example.org'];
-  for (const args of [['init', '-q'], ['add', '.'], [...author, 'commit', '-qm', 'The orders application']]) {
+  for (const args of [
+    ['init', '-q'],
+    ['add', '.'],
+    [...author, 'commit', '-qm', 'The orders application'],
+  ]) {
     await runProgram('git', args, { cwd: folder });
   }
   const scan = await world.cli(['codemod', 'scan', folder]);
@@ -91,20 +100,28 @@ export async function tradeAgain(world: World, old: OldSystem, folder: string): 
     });
   const orders = await start();
   const shop = new Shop(orders.url, old.expected);
-  for (let n = 1; n <= 10; n += 1) await shop.place(`dora-${n}@example.org`, 'new: enqueue in the transaction');
+  for (let n = 1; n <= 10; n += 1)
+    await shop.place(`dora-${n}@example.org`, 'new: enqueue in the transaction');
   await orders.stop();
   for (let n = 1; n <= KILLS; n += 1) {
     const doomed = await start(2);
     const before = new Shop(doomed.url, old.expected);
     await before.place(`emil-${n}@example.org`, 'new: enqueue in the transaction');
-    if ((await before.place(`saved-${n}@example.org`, 'never')) !== null) throw new Error('orders was not killed');
+    if ((await before.place(`saved-${n}@example.org`, 'never')) !== null)
+      throw new Error('orders was not killed');
     await doomed.process.exit;
   }
   // Nobody got an answer for these, but the orders exist: their receipts must arrive all the same.
-  const { rows } = await world.pool.query<{ id: number; email: string }>("select id, email from orders where email like 'saved-%'");
+  const { rows } = await world.pool.query<{ id: number; email: string }>(
+    "select id, email from orders where email like 'saved-%'",
+  );
   if (rows.length !== KILLS) throw new Error(`${rows.length} orders survived the kills, expected ${KILLS}`);
   for (const { id, email } of rows) {
-    old.expected.push({ to: email, subject: `Receipt for order ${id}`, path: 'new: killed after the commit' });
+    old.expected.push({
+      to: email,
+      subject: `Receipt for order ${id}`,
+      path: 'new: killed after the commit',
+    });
   }
 }
 
@@ -127,7 +144,11 @@ export async function useShims(old: OldSystem, shims: Shims): Promise<void> {
   const path = 'shims: old HTTP clients';
   for (let n = 1; n <= 5; n += 1) {
     const to = `fay-${n}@example.org`;
-    const { id } = await notification.send({ to, template: 'order-paid', data: { orderId: 8_000 + n, total: '5.00' } });
+    const { id } = await notification.send({
+      to,
+      template: 'order-paid',
+      data: { orderId: 8_000 + n, total: '5.00' },
+    });
     const { status } = await notification.get(id);
     if (status === 'failed') throw new Error('a notification through the shim failed');
     old.expected.push({ to, subject: `Payment for order ${8_000 + n} received`, path });
@@ -165,13 +186,20 @@ export async function workJobs(world: World, old: OldSystem): Promise<WorkResult
   await old.sink.control({ delayMs: 40 });
   say('$ unbroker work');
   const doomed = world.startCli(['work']);
-  await until('a worker has sent something', () => old.sink.deliveries().length > before + 5, { withinMs: 20_000 });
+  await until('a worker has sent something', () => old.sink.deliveries().length > before + 5, {
+    withinMs: 20_000,
+  });
   await doomed.kill('SIGKILL');
-  say(`Killed that worker with -9 while it was sending; its leases end within ${LEASE_MS / 1_000} s. Another one starts.`);
+  say(
+    `Killed that worker with -9 while it was sending; its leases end within ${LEASE_MS / 1_000} s. Another one starts.`,
+  );
   await old.sink.control({ delayMs: 0 });
   const worker = world.startCli(['work']);
   try {
-    await until('nothing is left but what was parked', () => settled(world), { withinMs: 45_000, everyMs: 100 });
+    await until('nothing is left but what was parked', () => settled(world), {
+      withinMs: 45_000,
+      everyMs: 100,
+    });
     const result = await resolveParked(world, old);
     await until('the retried jobs are done', () => settled(world), { withinMs: 20_000 });
     return result;
@@ -202,4 +230,3 @@ async function resolveParked(world: World, old: OldSystem): Promise<WorkResult> 
   if (undelivered.length > 0) await world.cli(['jobs', 'retry', ...undelivered.map((job) => job.id)]);
   return { parked: parked.length, retried: undelivered.length };
 }
-

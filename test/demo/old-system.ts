@@ -5,7 +5,14 @@
 import { join } from 'node:path';
 import { NotificationClient } from '../legacy/clients/notification-client.js';
 import { RetryClient } from '../legacy/clients/retry-client.js';
-import { type Service, type Sink, startOrders, startSmtpSink, startTrio, type Trio } from '../legacy/start.js';
+import {
+  type Service,
+  type Sink,
+  startOrders,
+  startSmtpSink,
+  startTrio,
+  type Trio,
+} from '../legacy/start.js';
 import { until } from '../support/until.js';
 import type { Expected } from './books.js';
 import { Shop } from './shop.js';
@@ -57,16 +64,21 @@ export async function tradeAndLose(world: World, old: OldSystem): Promise<void> 
     const doomed = await ordersOf(world, old, 2);
     const before = new Shop(doomed.url, old.expected);
     await before.place(`bob-${n}@example.org`, 'old: orders, then publish');
-    if ((await before.place(`lost-${n}@example.org`, 'never')) !== null) throw new Error('orders was not killed');
+    if ((await before.place(`lost-${n}@example.org`, 'never')) !== null)
+      throw new Error('orders was not killed');
     await doomed.process.exit;
   }
   const due = old.expected.length;
-  await until(`${due} receipts are at the mail sink`, () => old.sink.deliveries().length >= due, { withinMs: 20_000 });
+  await until(`${due} receipts are at the mail sink`, () => old.sink.deliveries().length >= due, {
+    withinMs: 20_000,
+  });
   // The demo's own count, from the orders table and the sink's journal.
   const { rows } = await world.pool.query<{ id: number }>('select id from orders order by id');
   const told = new Set(old.sink.deliveries().map((delivery) => delivery.subject));
   old.lostOrders = rows.map((row) => row.id).filter((id) => !told.has(`Receipt for order ${id}`));
-  say(`${rows.length} orders committed, ${told.size} receipts arrived; orders was killed ${KILLS} times between commit and publish.`);
+  say(
+    `${rows.length} orders committed, ${told.size} receipts arrived; orders was killed ${KILLS} times between commit and publish.`,
+  );
 }
 
 /** Stops the old services one after the other while traffic goes on, so that every kind of queue holds something. */
@@ -76,31 +88,54 @@ export async function stopWithMessagesInFlight(world: World, old: OldSystem): Pr
   const shop = new Shop(orders.url, expected);
   const notification = new NotificationClient(trio.notification.url);
   const retry = new RetryClient(trio.retry.url);
-  const { rows } = await world.pool.query<{ id: number; email: string }>('select id, email from orders order by id limit 3');
+  const { rows } = await world.pool.query<{ id: number; email: string }>(
+    'select id, email from orders order by id limit 3',
+  );
 
   // Wait queue of the scheduler.
   for (const { id, email } of rows) {
     await shop.post(`/orders/${id}/remind`);
-    expected.push({ to: email, subject: `Order ${id} waits for your payment`, path: 'drained: scheduler wait queue' });
+    expected.push({
+      to: email,
+      subject: `Order ${id} waits for your payment`,
+      path: 'drained: scheduler wait queue',
+    });
   }
   // A refused request of the retry service: waits on a rung.
   for (let n = 1; n <= 2; n += 1) {
     await retry.submit({
-      payload: { to: `again-${n}@example.org`, template: 'order-paid', data: { orderId: 7_000 + n, total: '1.00' } },
+      payload: {
+        to: `again-${n}@example.org`,
+        template: 'order-paid',
+        data: { orderId: 7_000 + n, total: '1.00' },
+      },
       target: { exchange: 'notifications', routingKey: 'notification.order-paid.email' },
       policy: { type: 'fixed', delayMs: 20_000, maxAttempts: 5 },
     });
-    expected.push({ to: `again-${n}@example.org`, subject: `Payment for order ${7_000 + n} received`, path: 'drained: retry ladder' });
+    expected.push({
+      to: `again-${n}@example.org`,
+      subject: `Payment for order ${7_000 + n} received`,
+      path: 'drained: retry ladder',
+    });
   }
   // Permanent failures end in the parking queue: nobody has written that template yet.
   for (let n = 1; n <= 2; n += 1) {
-    await notification.send({ to: `new-${n}@example.org`, template: 'welcome', data: { name: `Guest ${n}` } });
-    expected.push({ to: `new-${n}@example.org`, subject: `Welcome, Guest ${n}`, path: 'drained: parking queue, replayed' });
+    await notification.send({
+      to: `new-${n}@example.org`,
+      template: 'welcome',
+      data: { name: `Guest ${n}` },
+    });
+    expected.push({
+      to: `new-${n}@example.org`,
+      subject: `Welcome, Guest ${n}`,
+      path: 'drained: parking queue, replayed',
+    });
   }
   // The mail server refuses these for now: they climb to the second rung.
   await sink.control({ failMatch: 'later-', failCode: 451 });
   for (let n = 1; n <= 3; n += 1) await shop.place(`later-${n}@example.org`, 'drained: retry ladder');
-  const climbed = async () => (await world.depth('retry.wait.20000')) >= 5 && (await world.depth('manual-review')) >= 2;
+  const climbed = async () =>
+    (await world.depth('retry.wait.20000')) >= 5 && (await world.depth('manual-review')) >= 2;
   await until('messages wait on the second rung and in the parking queue', climbed, { withinMs: 20_000 });
   await trio.retry.stop();
   for (let n = 4; n <= 5; n += 1) await shop.place(`later-${n}@example.org`, 'drained: dead-letter queue');
@@ -110,7 +145,11 @@ export async function stopWithMessagesInFlight(world: World, old: OldSystem): Pr
   await trio.scheduling.stop();
   for (const { id, email } of rows) {
     await shop.post(`/orders/${id}/review`);
-    expected.push({ to: email, subject: `How do you like your order ${id}?`, path: 'drained: scheduler requests' });
+    expected.push({
+      to: email,
+      subject: `How do you like your order ${id}?`,
+      path: 'drained: scheduler requests',
+    });
   }
   await orders.stop();
   await sink.control({ failMatch: '' });

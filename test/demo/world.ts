@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import amqp from 'amqplib';
 import type pg from 'pg';
+import { type StartedProcess, startProcess } from '../support/processes.js';
 import { openServiceFolder } from '../support/service-folder.js';
 import {
   type FreshDatabase,
@@ -17,7 +18,6 @@ import {
   startPostgres,
   startRabbit,
 } from '../support/services.js';
-import { type StartedProcess, startProcess } from '../support/processes.js';
 
 export const ROOT = join(import.meta.dirname, '..', '..');
 const CLI = join(ROOT, 'dist', 'src', 'cli', 'main.js');
@@ -90,7 +90,9 @@ export async function openWorld(): Promise<World> {
           try {
             return JSON.parse(last) as T;
           } catch {
-            throw new Error(`unbroker ${args.join(' ')} (exit ${code}) did not print JSON:\n${stdout}\n${stderr}`);
+            throw new Error(
+              `unbroker ${args.join(' ')} (exit ${code}) did not print JSON:\n${stdout}\n${stderr}`,
+            );
           }
         },
       };

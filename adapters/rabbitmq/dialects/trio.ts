@@ -87,7 +87,8 @@ function shapeOf(view: MessageView): Shape | undefined {
   const { exchange, routingKey } = firstRoute(view);
   const body = bodyObject(view);
   // Before the routing key is asked: a request to the scheduler often carries the key of what it is to fire.
-  if (queue === REQUESTS || exchange === 'schedule') return body === undefined ? undefined : 'schedule-request';
+  if (queue === REQUESTS || exchange === 'schedule')
+    return body === undefined ? undefined : 'schedule-request';
   if (NOTIFICATION.test(routingKey)) return 'notification';
   if (queue === RETRIES || originalQueue(view) === RETRIES) return 'retry-request';
   return body !== undefined && isSchedule(body) ? 'schedule' : undefined;
