@@ -1,0 +1,90 @@
+/**
+ * The text of an enqueue: `await enqueue(client, 'kind', payload, options)` or, inline, the SQL function through the
+ * handle. Pure. It refuses to know where the text goes.
+ */
+
+import { baseIndent, type Layout, quoteText, reindent } from './edits.js';
+
+export interface CallParts {
+  readonly handle: string;
+  readonly kind: string;
+  /** Source text; null: no payload. */
+  readonly payload: string | null;
+  readonly options: {
+    readonly priority?: string;
+    readonly dedupeKey?: string;
+    readonly delayMs?: string;
+    readonly headers?: string;
+  };
+  /** Whether the publish had an argument to a line. */
+  readonly spread: boolean;
+  readonly trailingComma: boolean;
+}
+
+/** Longer calls put an argument to a line. */
+const MAX_WIDTH = 100;
+
+/** Without indentation on the first line and without a semicolon. `name` is what `enqueue` is called in the file. */
+export function enqueueText(parts: CallParts, name: string, layout: Layout, indent: string): string {
+  const options = optionsText(parts);
+  const payload = parts.payload ?? (options === undefined ? undefined : 'null');
+  const args = [parts.handle, quoteText(parts.kind, layout.quote), payload, options].filter(
+    (a) => a !== undefined,
+  );
+  return callText(`await ${name}`, args, parts, layout, indent);
+}
+
+/** ``client.query('select unbroker.enqueue($1, $2::jsonb)', [kind, JSON.stringify(payload)])``. */
+export function inlineSqlText(parts: CallParts, layout: Layout, indent: string): string {
+  const { priority, dedupeKey, delayMs, headers } = parts.options;
+  const values = [
+    quoteText(parts.kind, layout.quote),
+    parts.payload === null ? `${layout.quote}null${layout.quote}` : stringify(parts.payload),
+  ];
+  const named: string[] = [];
+  const add = (value: string | undefined, form: (n: string) => string): void => {
+    if (value === undefined) return;
+    values.push(value);
+    named.push(form(`$${values.length}`));
+  };
+  add(delayMs, (n) => `run_at => now() + ${n} * interval '1 millisecond'`);
+  add(priority, (n) => `priority => ${n}`);
+  add(dedupeKey, (n) => `dedupe_key => ${n}`);
+  add(headers === undefined ? undefined : stringify(headers), (n) => `headers => ${n}::jsonb`);
+  const sql = `select unbroker.enqueue(${['$1', '$2::jsonb', ...named].join(', ')})`;
+  const args = [quoteText(sql, sql.includes("'") ? '"' : layout.quote), `[${values.join(', ')}]`];
+  return callText(`await ${parts.handle}.query`, args, { ...parts, spread: false }, layout, indent);
+}
+
+function stringify(value: string): string {
+  return `JSON.stringify(${value})`;
+}
+
+function optionsText({ options }: CallParts): string | undefined {
+  const entries = Object.entries({
+    priority: options.priority,
+    delayMs: options.delayMs,
+    dedupeKey: options.dedupeKey,
+    headers: options.headers,
+  }).flatMap(([key, value]) => (value === undefined ? [] : [value === key ? key : `${key}: ${value}`]));
+  return entries.length === 0 ? undefined : `{ ${entries.join(', ')} }`;
+}
+
+function callText(
+  callee: string,
+  args: readonly string[],
+  parts: Pick<CallParts, 'spread' | 'trailingComma'>,
+  layout: Layout,
+  indent: string,
+): string {
+  const fitted = (to: string): string[] => args.map((a) => reindent(a, baseIndent(a), to));
+  const flat = fitted(indent).join(', ');
+  const oneLine = `${callee}(${flat})`;
+  const long = !flat.includes('\n') && indent.length + oneLine.length > MAX_WIDTH && args.length > 2;
+  if (!parts.spread && !long) return oneLine;
+  const inner = indent + layout.unit;
+  const comma = parts.trailingComma || !parts.spread ? ',' : '';
+  return `${callee}(${layout.eol}${fitted(inner)
+    .map((a) => inner + a)
+    .join(`,${layout.eol}`)}${comma}${layout.eol}${indent})`;
+}

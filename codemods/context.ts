@@ -1,0 +1,158 @@
+/**
+ * A publish without a transaction in its function: why. The write is elsewhere, or later, or in another database, or
+ * there is none. It gives obstacles; it edits nothing.
+ */
+
+import { ts } from 'ts-morph';
+import { type Effect, type Effects, isWrite } from './effects.js';
+import { callbackObstacle, enclosures } from './hazards.js';
+import type { Obstacle } from './reasons.js';
+import { isTestFile, type Resolver } from './resolve.js';
+import { contains, describe, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
+import { classifySql } from './transactions/sql.js';
+
+export class Contexts {
+  constructor(
+    private readonly resolver: Resolver,
+    private readonly effects: Effects,
+  ) {}
+
+  /** Why there is no transaction to use. Never empty. */
+  explain(call: ts.CallExpression): Obstacle[] {
+    const scope = scopeOf(call);
+    const own = this.inFunction(call, scope);
+    const around = this.around(call, scope);
+    const obstacles = [
+      ...own,
+      ...around,
+      ...enclosures(call, scope).filter((o) => o.code !== 'finally-block'),
+    ];
+    if (
+      obstacles.some((o) => o.code !== 'loop' && o.code !== 'conditional-path' && o.code !== 'catch-swallows')
+    )
+      return obstacles;
+    return [...obstacles, { code: 'no-write', what: describe(scope) }];
+  }
+
+  /** Writes to a database that is no Postgres, in the function of a publish that has a pg transaction too. */
+  foreignWrites(scope: Scope): Obstacle[] {
+    const foreign = this.effects.of(scope).find((e) => e.kind === 'not-postgres');
+    return foreign === undefined
+      ? []
+      : [{ code: 'two-databases', what: `Postgres and ${foreign.what} (line ${lineOf(foreign.at)})` }];
+  }
+
+  private inFunction(call: ts.CallExpression, scope: Scope): Obstacle[] {
+    const found = this.effects.of(scope).filter((e) => isWrite(e) || e.kind === 'pg-transaction');
+    const others = found.filter((e) => !contains(call, e.at) && !contains(e.at, call));
+    const obstacles: Obstacle[] = this.unresolvedSql(scope);
+    const before = others.filter((e) => e.at.end <= call.getStart());
+    const relay = this.relay(scope);
+    if (relay !== undefined) obstacles.push(relay);
+    if (others.length === 0) return obstacles;
+    if (before.length === 0) {
+      const [first] = others;
+      if (first !== undefined)
+        obstacles.push({
+          code: 'publish-before-write',
+          what: `line ${lineOf(first.at)}, ${quote(first.at)}`,
+        });
+      return [...obstacles, ...this.kinds(others)];
+    }
+    return [
+      ...obstacles,
+      ...this.kinds(before),
+      ...this.elsewhere(before.filter((e) => e.kind.startsWith('pg'))),
+    ];
+  }
+
+  private kinds(effects: readonly Effect[]): Obstacle[] {
+    const foreign = effects.find((e) => e.kind === 'not-postgres');
+    const orm = effects.find((e) => e.kind === 'orm');
+    const pg = effects.some((e) => e.kind === 'pg-write' || e.kind === 'pg-transaction');
+    const obstacles: Obstacle[] = [];
+    if (foreign !== undefined)
+      obstacles.push({ code: pg ? 'two-databases' : 'not-postgres', what: foreign.what });
+    if (orm !== undefined) obstacles.push({ code: 'unsupported-library', what: orm.what });
+    return obstacles;
+  }
+
+  /** The pg write is there, but its transaction is not in this function. */
+  private elsewhere(effects: readonly Effect[]): Obstacle[] {
+    const last = effects.at(-1);
+    if (last === undefined) return [];
+    const query = this.effects.pgQuery(last.at);
+    if (query === undefined) return [{ code: 'no-transaction-here', what: this.callee(last) }];
+    if (query.on === 'pool')
+      return [{ code: 'path-without-write', what: `line ${lineOf(last.at)}, ${quote(last.at)}` }];
+    const handle = query.handle;
+    const declaration = this.resolver.analysis.checker.getSymbolAtLocation(handle)?.valueDeclaration;
+    if (declaration !== undefined && ts.isParameter(declaration)) {
+      return [
+        {
+          code: 'no-transaction-here',
+          what: `${handle.getText()} is passed in, and whoever passes it commits`,
+        },
+      ];
+    }
+    if (declaration !== undefined && scopeOf(declaration) === scopeOf(last.at)) {
+      return [
+        {
+          code: 'transaction-unclear',
+          what: `${handle.getText()} writes without BEGIN (line ${lineOf(last.at)})`,
+        },
+      ];
+    }
+    return [{ code: 'shared-client', what: handle.getText() }];
+  }
+
+  /** `createOrder writes (src/repo.ts:12)`. */
+  private callee(effect: Effect): string {
+    const file = this.resolver.analysis.pathOf(effect.source.getSourceFile());
+    return `${quote(effect.at.expression)} writes at ${file}:${lineOf(effect.source)}`;
+  }
+
+  /** A publish in a nested function: judge what the function around it does. */
+  private around(call: ts.CallExpression, scope: Scope): Obstacle[] {
+    if (ts.isSourceFile(scope)) return [];
+    const callback = callbackObstacle(scope);
+    const outer = scopeOf(scope);
+    if (callback === undefined || ts.isSourceFile(outer)) return [];
+    const writes = this.effects
+      .of(outer)
+      .filter((e) => (isWrite(e) || e.kind === 'pg-transaction') && !contains(scope, e.at));
+    return writes.length === 0 ? [] : [callback, ...enclosures(call, scope)];
+  }
+
+  /** SQL on something that could not be traced to pg: `db.query('insert …')` with an unknown `db`. */
+  private unresolvedSql(scope: Scope): Obstacle[] {
+    for (const call of ownCalls(scope)) {
+      const callee = this.resolver.calleeOf(call);
+      const [argument] = call.arguments;
+      if (callee.kind !== 'unresolved' || callee.name !== 'query' || argument === undefined) continue;
+      const text = ts.isStringLiteralLike(argument)
+        ? argument.text
+        : ts.isTemplateExpression(argument)
+          ? argument.head.text
+          : '';
+      const kind = classifySql(text);
+      if (kind === 'write' || kind === 'begin')
+        return [{ code: 'handle-unresolved', what: quote(call.expression) }];
+    }
+    return [];
+  }
+
+  /** Reads an outbox table and publishes what it finds. */
+  private relay(scope: Scope): Obstacle | undefined {
+    for (const call of ownCalls(scope)) {
+      const text = this.effects.pgQuery(call)?.text ?? '';
+      if (/\bfrom\s+["\w.]*outbox/i.test(text)) return { code: 'outbox-relay', what: `line ${lineOf(call)}` };
+    }
+    return undefined;
+  }
+}
+
+/** Publishes in tests are no call sites: nothing is lost when a test dies. */
+export function isTestSite(path: string): boolean {
+  return isTestFile(path);
+}

@@ -1,0 +1,70 @@
+/**
+ * What changes for the caller when a site is rewritten: what could be lost before, what rolls back now, what happens
+ * twice or not at all. Pure: facts in, sentences out.
+ */
+
+export interface DeltaFacts {
+  readonly kind: string;
+  readonly how: 'moved' | 'replaced' | 'wrapped';
+  readonly awaited: boolean;
+  /** Line of a catch with a ROLLBACK that also catches a failed publish. */
+  readonly rollbackCatch: number | undefined;
+  readonly commitLine: number;
+  readonly publishLine: number;
+  readonly notes: readonly string[];
+  readonly writes: number;
+}
+
+export interface Delta {
+  /** What could go wrong before. */
+  readonly before: readonly string[];
+  /** What holds now. */
+  readonly after: readonly string[];
+  /** What else is different, to be looked at. */
+  readonly notes: readonly string[];
+}
+
+export function deltaOf(facts: DeltaFacts): Delta {
+  return { before: before(facts), after: after(facts), notes: notes(facts) };
+}
+
+function before(facts: DeltaFacts): string[] {
+  const lines: string[] = [];
+  const where = `line ${facts.commitLine}`;
+  if (facts.how === 'moved') {
+    lines.push(
+      `A death or broker error between the commit (${where}) and the publish (line ${facts.publishLine}) left the row without its message`,
+    );
+  } else if (facts.how === 'wrapped') {
+    lines.push(
+      `The write (${where}) committed by itself; a death or broker error before the publish (line ${facts.publishLine}) left it without its message`,
+    );
+  } else {
+    lines.push(`The message went out before the commit (${where}): a rollback left a message about nothing`);
+  }
+  if (facts.rollbackCatch !== undefined) {
+    lines.push(
+      `A publish error reached the catch at line ${facts.rollbackCatch}: it rolled back a finished transaction and reported the saved row as failed`,
+    );
+  }
+  if (!facts.awaited) lines.push("The publish was not awaited: its error was nobody's");
+  return lines;
+}
+
+function after(facts: DeltaFacts): string[] {
+  const lines = [
+    'The row and the job commit together or not at all; a failed enqueue rolls the transaction back',
+  ];
+  if (facts.how === 'wrapped' && facts.writes > 1) {
+    lines.push(`${facts.writes} writes that committed one by one are one transaction now`);
+  }
+  if (!facts.awaited) lines.push('The enqueue is awaited');
+  return lines;
+}
+
+function notes(facts: DeltaFacts): string[] {
+  return [
+    `No message goes to the broker any more: a worker must handle kind "${facts.kind}" before this is deployed`,
+    ...facts.notes,
+  ];
+}

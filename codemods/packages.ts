@@ -1,0 +1,157 @@
+/**
+ * What we know about packages of the caller's: which ones are brokers, databases and other ways of sending, and how
+ * values of two of them (amqplib, pg) come about. This file is data, used where types are missing as well as where
+ * they are there. It refuses to know any name of the caller's own: a method called `publish` means nothing here.
+ */
+
+export type PackageClass = 'broker' | 'pg' | 'orm' | 'not-postgres' | 'transport';
+
+/**
+ * How values of a package are born. A value is named by a path: `module`, then property names joined by dots; a
+ * call or a `new` on a path gives the role that the table names. Types give the role directly.
+ */
+export interface PackageTable {
+  readonly types: Readonly<Record<string, string>>;
+  readonly calls: Readonly<Record<string, string>>;
+  readonly news: Readonly<Record<string, string>>;
+}
+
+const AMQPLIB: PackageTable = {
+  types: {
+    Channel: 'channel',
+    ConfirmChannel: 'channel',
+    ChannelModel: 'connection',
+    Connection: 'connection',
+  },
+  calls: {
+    'module.connect': 'connection',
+    'connection.createChannel': 'channel',
+    'connection.createConfirmChannel': 'channel',
+  },
+  news: {},
+};
+
+const PG: PackageTable = {
+  types: { Pool: 'pool', PoolClient: 'client', Client: 'client', ClientBase: 'client' },
+  calls: { 'pool.connect': 'client' },
+  news: { 'module.Pool': 'pool', 'module.Client': 'client', 'module.native.Pool': 'pool', module: 'pool' },
+};
+
+const TABLES: Readonly<Record<string, PackageTable>> = { amqplib: AMQPLIB, pg: PG, 'pg-pool': PG };
+const NO_TABLE: PackageTable = { types: {}, calls: {}, news: {} };
+
+export function tableOf(pkg: string): PackageTable {
+  return TABLES[pkg] ?? NO_TABLE;
+}
+
+/** Broker libraries. Only amqplib's calls are rewritten today; the others are recognised and refused. */
+export const BROKERS: readonly string[] = [
+  'amqplib',
+  'amqp-connection-manager',
+  '@golevelup/nestjs-rabbitmq',
+  '@nestjs/microservices',
+  'rascal',
+  '@cloudamqp/amqp-client',
+];
+
+/** The methods of each broker library that send a message, by package. */
+export const BROKER_SENDS: Readonly<Record<string, readonly string[]>> = {
+  amqplib: ['publish', 'sendToQueue'],
+  'amqp-connection-manager': ['publish', 'sendToQueue'],
+  '@golevelup/nestjs-rabbitmq': ['publish'],
+  '@nestjs/microservices': ['emit', 'send'],
+  rascal: ['publish'],
+  '@cloudamqp/amqp-client': ['publish', 'basicPublish'],
+};
+
+const CLASSES: Readonly<Record<PackageClass, readonly string[]>> = {
+  broker: BROKERS,
+  pg: ['pg', 'pg-pool'],
+  orm: [
+    'typeorm',
+    '@nestjs/typeorm',
+    '@prisma/client',
+    'knex',
+    'sequelize',
+    'sequelize-typescript',
+    'drizzle-orm',
+    'kysely',
+    '@mikro-orm/core',
+    '@mikro-orm/postgresql',
+    '@mikro-orm/knex',
+    'pg-promise',
+    'postgres',
+    'slonik',
+    'objection',
+  ],
+  'not-postgres': [
+    'mysql',
+    'mysql2',
+    'mariadb',
+    'mongodb',
+    'mongoose',
+    '@nestjs/mongoose',
+    'mssql',
+    'tedious',
+    'sqlite3',
+    'better-sqlite3',
+    'oracledb',
+    'cassandra-driver',
+    '@aws-sdk/client-dynamodb',
+    '@aws-sdk/lib-dynamodb',
+  ],
+  transport: [
+    'kafkajs',
+    'node-rdkafka',
+    'redis',
+    'ioredis',
+    'mqtt',
+    'nats',
+    'bullmq',
+    'bull',
+    'graphql-subscriptions',
+    'graphql-redis-subscriptions',
+    'events',
+    'eventemitter2',
+    'eventemitter3',
+    'socket.io',
+    'ws',
+    'pusher',
+    '@aws-sdk/client-sqs',
+    '@aws-sdk/client-sns',
+    '@google-cloud/pubsub',
+    '@azure/service-bus',
+    'axios',
+    'got',
+    'node-fetch',
+    'undici',
+    'http',
+    'https',
+    'nodemailer',
+  ],
+};
+
+const CLASS_OF = new Map<string, PackageClass>(
+  Object.entries(CLASSES).flatMap(([cls, names]) => names.map((n) => [n, cls as PackageClass] as const)),
+);
+
+export function classOf(pkg: string): PackageClass | undefined {
+  return CLASS_OF.get(pkg);
+}
+
+/** `pg/lib/x` → `pg`, `@scope/name/x` → `@scope/name`, `node:events` → `events`; relative and absolute → undefined. */
+export function packageOfSpecifier(specifier: string): string | undefined {
+  if (specifier === '' || /^[./]/.test(specifier) || /^[A-Za-z]:[\\/]/.test(specifier)) return undefined;
+  const parts = specifier.replace(/^node:/, '').split('/');
+  return specifier.startsWith('@') ? parts.slice(0, 2).join('/') : parts[0];
+}
+
+/** The package that a file under node_modules belongs to; `@types/x` counts as `x`, `@types/a__b` as `@a/b`. */
+export function packageOfPath(path: string): string | undefined {
+  const at = path.lastIndexOf('/node_modules/');
+  if (at < 0) return undefined;
+  const name = packageOfSpecifier(path.slice(at + '/node_modules/'.length));
+  if (name === undefined || !name.startsWith('@types/')) return name;
+  const bare = name.slice('@types/'.length);
+  return bare.includes('__') ? `@${bare.replace('__', '/')}` : bare;
+}

@@ -1,0 +1,266 @@
+/**
+ * One publishing call, followed through its wrappers to the broker call and read as a job: kind, payload, options.
+ * It refuses to look at transactions; where the enqueue goes is decided elsewhere.
+ */
+
+import { ts } from 'ts-morph';
+import { type CodemodConfig, kindFor } from './config.js';
+import { match } from './publishes/amqplib.js';
+import { type JobOptions, mapOptions } from './publishes/options.js';
+import { peelJson } from './publishes/payload.js';
+import type { Obstacle } from './reasons.js';
+import type { Resolver } from './resolve.js';
+import { bare, lineOf, quote } from './syntax.js';
+import type { Env, Evaluator, Value } from './values.js';
+import type { Discovery, Wrapper } from './wrappers.js';
+
+/** Option values as source text for the call site. */
+export interface OptionTexts {
+  readonly priority?: string;
+  readonly dedupeKey?: string;
+  readonly delayMs?: string;
+  readonly headers?: string;
+}
+
+export interface PublishFacts {
+  /** `amqplib channel.publish`. */
+  readonly idiom: string;
+  /** From the site inwards: wrapper ids, then the broker call with its place. */
+  readonly path: readonly string[];
+  readonly exchange: string | null;
+  readonly kind: string | null;
+  /** Source text; null when the message has no body. */
+  readonly payload: string | null;
+  readonly options: OptionTexts;
+  /** The site's own expressions that live on in the enqueue. */
+  readonly kept: readonly ts.Expression[];
+  readonly obstacles: readonly Obstacle[];
+  readonly notes: readonly string[];
+}
+
+const MAX_WRAPPERS = 10;
+/** A kind's length in the table. */
+const MAX_KIND = 200;
+
+export class PublishReader {
+  constructor(
+    private readonly resolver: Resolver,
+    private readonly values: Evaluator,
+    private readonly discovery: Discovery,
+    private readonly config: CodemodConfig,
+  ) {}
+
+  /** `renames`: the site's names that have another name where the enqueue goes. */
+  read(site: ts.CallExpression, renames: ReadonlyMap<ts.Symbol, string> = new Map()): PublishFacts {
+    const trail: Trail = { path: [], obstacles: [], notes: [], renames };
+    return this.follow(site, undefined, trail);
+  }
+
+  private follow(call: ts.CallExpression, env: Env | undefined, trail: Trail): PublishFacts {
+    const callee = this.resolver.calleeOf(call);
+    const broker = match(call, callee);
+    if (broker !== undefined) {
+      trail.path.push(`${broker.idiom} (${this.place(call)})`);
+      if (broker.callback !== undefined && env === undefined) {
+        trail.obstacles.push({ code: 'callback-used', what: quote(broker.callback) });
+      }
+      const value = (node: ts.Expression | undefined): Value | undefined =>
+        node === undefined ? undefined : { node, env };
+      return this.facts(broker.idiom, trail, {
+        exchange: value(broker.exchange),
+        key: value(broker.key),
+        content: value(broker.content),
+        options: value(broker.options),
+      });
+    }
+    if (callee.kind === 'own') return this.enter(call, callee.fns, env, trail);
+    const what = callee.kind === 'package' ? callee.role.pkg : quote(call.expression);
+    return stopped(trail, {
+      code: callee.kind === 'package' ? 'unsupported-broker-library' : 'publisher-unresolved',
+      what,
+    });
+  }
+
+  private enter(
+    call: ts.CallExpression,
+    fns: readonly ts.Node[],
+    env: Env | undefined,
+    trail: Trail,
+  ): PublishFacts {
+    const wrappers = fns.map((fn) => this.discovery.wrappers.get(fn as Wrapper['fn']));
+    const [wrapper] = wrappers;
+    if (wrapper === undefined || wrappers.length > 1) {
+      const names = wrappers.map((w) => w?.id ?? 'one that does not publish').join(', ');
+      return stopped(trail, { code: 'several-implementations', what: names });
+    }
+    trail.path.push(wrapper.id);
+    trail.obstacles.push(...wrapper.obstacles);
+    trail.notes.push(...wrapper.notes.map((note) => `${wrapper.name} ${note}`));
+    const inner = this.values.enter(wrapper.fn, call, env);
+    if (inner === undefined) return stopped(trail, { code: 'arguments-not-plain', what: quote(call) });
+    if (wrapper.override !== undefined) return this.overridden(wrapper, call, env, trail);
+    if (wrapper.inner === undefined || trail.path.length > MAX_WRAPPERS) {
+      return stopped(trail, { code: 'wrapper-unclear', what: wrapper.id });
+    }
+    return this.follow(wrapper.inner, inner, trail);
+  }
+
+  /** The mapping of unbroker.codemod.json: the arguments are what they are, nothing is peeled. */
+  private overridden(
+    wrapper: Wrapper,
+    call: ts.CallExpression,
+    env: Env | undefined,
+    trail: Trail,
+  ): PublishFacts {
+    const given = wrapper.override;
+    if (given === undefined) return stopped(trail, { code: 'wrapper-unclear', what: wrapper.id });
+    const at = (n: number | undefined): Value | undefined => {
+      const node = n === undefined ? undefined : call.arguments[n];
+      return node === undefined ? undefined : { node, env };
+    };
+    const payload = at(given.payload);
+    const kind = typeof given.kind === 'string' ? given.kind : undefined;
+    const key = typeof given.kind === 'number' ? at(given.kind) : undefined;
+    const missing = kind === undefined && key === undefined;
+    if (missing) trail.obstacles.push({ code: 'arguments-not-plain', what: quote(call) });
+    return this.assemble(
+      'confirmed wrapper',
+      trail,
+      null,
+      this.kind(kind, undefined, key, trail),
+      payload ?? 'absent',
+      at(given.options),
+    );
+  }
+
+  private facts(idiom: string, trail: Trail, parts: Parts): PublishFacts {
+    const exchange = parts.exchange === undefined ? undefined : this.values.fold(parts.exchange);
+    const name = exchange?.ok ? exchange.text : undefined;
+    if (parts.key !== undefined && isReplyAddress(parts.key)) {
+      trail.obstacles.push({ code: 'rpc', what: quote(parts.key.node) });
+    }
+    const kind = this.kind(undefined, name, parts.key, trail);
+    const content =
+      parts.content === undefined ? undefined : peelJson(this.resolver, this.values, parts.content);
+    if (content === undefined || !content.ok) {
+      trail.obstacles.push(content?.obstacle ?? { code: 'payload-not-json', what: 'no content' });
+    }
+    return this.assemble(
+      idiom,
+      trail,
+      name ?? null,
+      kind,
+      content?.ok ? content.payload : 'absent',
+      parts.options,
+    );
+  }
+
+  private kind(
+    fixed: string | undefined,
+    exchange: string | undefined,
+    key: Value | undefined,
+    trail: Trail,
+  ): string | null {
+    const folded =
+      fixed !== undefined
+        ? { ok: true as const, text: fixed }
+        : key === undefined
+          ? undefined
+          : this.values.fold(key);
+    if (folded === undefined) return null;
+    if (!folded.ok) {
+      trail.obstacles.push({ code: 'dynamic-kind', what: folded.what });
+      return null;
+    }
+    const kind = kindFor(this.config.kinds, exchange, folded.text);
+    if (kind === '') trail.obstacles.push({ code: 'empty-kind', what: exchange ?? '' });
+    if (kind.length > MAX_KIND)
+      trail.obstacles.push({
+        code: 'dynamic-kind',
+        what: `${kind.slice(0, 40)}..., over ${MAX_KIND} characters`,
+      });
+    return kind === '' ? null : kind;
+  }
+
+  private assemble(
+    idiom: string,
+    trail: Trail,
+    exchange: string | null,
+    kind: string | null,
+    payload: Value | 'absent',
+    options: Value | undefined,
+  ): PublishFacts {
+    const kept: ts.Expression[] = [];
+    const write = (value: Value): string => {
+      const rendered = this.values.render(value, trail.renames);
+      kept.push(...rendered.nodes);
+      trail.obstacles.push(...rendered.obstacles);
+      return rendered.text;
+    };
+    const mapped = mapOptions(this.values, options);
+    trail.obstacles.push(...mapped.obstacles);
+    return {
+      idiom,
+      path: trail.path,
+      exchange,
+      kind,
+      payload: payload === 'absent' ? null : write(payload),
+      options: optionTexts(mapped.options, write),
+      kept,
+      obstacles: trail.obstacles,
+      notes: trail.notes,
+    };
+  }
+
+  private place(node: ts.Node): string {
+    return `${this.resolver.analysis.pathOf(node.getSourceFile())}:${lineOf(node)}`;
+  }
+}
+
+interface Trail {
+  readonly path: string[];
+  readonly obstacles: Obstacle[];
+  readonly notes: string[];
+  readonly renames: ReadonlyMap<ts.Symbol, string>;
+}
+
+interface Parts {
+  readonly exchange: Value | undefined;
+  readonly key: Value | undefined;
+  readonly content: Value | undefined;
+  readonly options: Value | undefined;
+}
+
+function stopped(trail: Trail, obstacle: Obstacle): PublishFacts {
+  return {
+    idiom: 'unknown',
+    path: trail.path,
+    exchange: null,
+    kind: null,
+    payload: null,
+    options: {},
+    kept: [],
+    obstacles: [...trail.obstacles, obstacle],
+    notes: trail.notes,
+  };
+}
+
+function optionTexts(options: JobOptions, write: (value: Value) => string): OptionTexts {
+  const headers = options.headers.map(({ name, value }) => `${propertyName(name)}: ${write(value)}`);
+  return {
+    ...(options.priority === undefined ? {} : { priority: write(options.priority) }),
+    ...(options.dedupeKey === undefined ? {} : { dedupeKey: write(options.dedupeKey) }),
+    ...(options.delayMs === undefined ? {} : { delayMs: write(options.delayMs) }),
+    ...(headers.length === 0 ? {} : { headers: `{ ${headers.join(', ')} }` }),
+  };
+}
+
+function propertyName(name: string): string {
+  return /^[A-Za-z_$][\w$]*$/.test(name) ? name : `'${name.replace(/[\\']/g, '\\$&')}'`;
+}
+
+/** `msg.properties.replyTo`: the answer to a call. */
+function isReplyAddress(key: Value): boolean {
+  const e = bare(key.node);
+  return ts.isPropertyAccessExpression(e) && e.name.text === 'replyTo';
+}

@@ -1,0 +1,77 @@
+/** The plan for a terminal: a block a site, then what was left out. The caller makes control characters harmless. */
+
+import type { Plan, PlanSite } from '../plan.js';
+
+export function renderText(plan: Plan): string {
+  const lines: string[] = [];
+  for (const site of plan.sites) lines.push(...siteLines(site), '');
+  if (plan.wrappers.length > 0) {
+    lines.push('Publishers found:');
+    for (const w of plan.wrappers) {
+      const state = w.confirmed
+        ? 'confirmed'
+        : w.usable
+          ? ''
+          : w.obstacles.map((o) => `${o.code}: ${o.what}`).join('; ');
+      lines.push(
+        `  ${w.id} (line ${w.line}), ${w.calls} ${w.calls === 1 ? 'call' : 'calls'}${state === '' ? '' : `, ${state}`}`,
+      );
+    }
+    lines.push('');
+  }
+  if (plan.skipped.length > 0) {
+    lines.push('Files not looked at:');
+    for (const s of plan.skipped) lines.push(`  ${s.path}: ${s.reason} (${s.detail})`);
+    lines.push('');
+  }
+  lines.push(...summary(plan));
+  return lines.join('\n');
+}
+
+function siteLines(site: PlanSite): string[] {
+  const what = site.kind === null ? site.source : `${site.kind}`;
+  const lines = [
+    `${site.file}:${site.line}  ${site.level}${site.reason === null ? '' : ` (${site.reason})`}  ${what}`,
+  ];
+  const say = (label: string, text: string): void => {
+    lines.push(`  ${label.padEnd(12)} ${text}`);
+  };
+  say('in', site.function);
+  if (site.publish.path.length > 0) say('publish', site.publish.path.join(' -> '));
+  if (site.level === 'refused') {
+    if (site.message !== null) say('why', `${site.message}.`);
+    if (site.next !== null) say('next', `${site.next}.`);
+    if (site.also.length > 0) say('also', site.also.map((o) => `${o.code} (${o.what})`).join('; '));
+    return lines;
+  }
+  const { transaction } = site;
+  if (transaction !== null) {
+    const place = transaction.commit === null ? '' : `, commit at line ${transaction.commit}`;
+    say('transaction', `${transaction.idiom} on ${transaction.handle}${place}`);
+  }
+  if (site.payload !== null) say('payload', shortened(site.payload));
+  const options = Object.entries(site.options).map(([k, v]) => `${k}: ${v}`);
+  if (options.length > 0) say('options', shortened(options.join(', ')));
+  say('confidence', site.confidence);
+  for (const line of site.delta?.before ?? []) say('before', `${line}.`);
+  for (const line of site.delta?.after ?? []) say('now', `${line}.`);
+  for (const line of site.delta?.notes ?? []) say('look at', `${line}.`);
+  return lines;
+}
+
+function shortened(text: string): string {
+  const flat = text.replace(/\s+/g, ' ');
+  return flat.length > 100 ? `${flat.slice(0, 97)}...` : flat;
+}
+
+function summary(plan: Plan): string[] {
+  const { files, parsed, safe, wrap, refused } = plan.counts;
+  const lines = [
+    `${files} files, ${parsed} of them looked into; ${plan.sites.length} call sites: ${safe} safe, ${wrap} wrap, ${refused} refused.`,
+  ];
+  if (plan.degraded !== null) {
+    const packages = plan.degraded.packages.length === 0 ? '' : `: ${plan.degraded.packages.join(', ')}`;
+    lines.push(`Degraded run, ${plan.degraded.why}${packages}. Install the dependencies for surer answers.`);
+  }
+  return lines;
+}

@@ -1,0 +1,365 @@
+/**
+ * The edits of one file, out of decisions that are final: move an enqueue in front of a COMMIT, replace a publish
+ * where it stands, or put a transaction around a write and its publish. It asks no question about types any more
+ * except who else uses a name.
+ */
+
+import { ts } from 'ts-morph';
+import { type CallParts, enqueueText, inlineSqlText } from './call-text.js';
+import {
+  indentAt,
+  indentableLines,
+  type Layout,
+  layoutOf,
+  lineStart,
+  reindent,
+  removeLines,
+  type Span,
+  spanOf,
+  type TextEdit,
+} from './edits.js';
+import type { Hoist } from './hoists.js';
+import { ENQUEUE, FileImports, moduleName } from './imports.js';
+import { contains, eachNode, scopeOf } from './syntax.js';
+import type { PoolScope } from './transactions/pg-pool.js';
+import type { InnerNames, Target } from './transactions/scope.js';
+import { removeUnused } from './unused.js';
+
+interface Publish {
+  readonly statement: ts.ExpressionStatement;
+  readonly parts: CallParts;
+  /** The publish's own expressions that live on in the enqueue. */
+  readonly kept: readonly ts.Expression[];
+}
+
+export interface Move extends Publish {
+  readonly how: 'move';
+  readonly target: Target;
+  readonly moved: readonly ts.VariableStatement[];
+  readonly inner: InnerNames | undefined;
+}
+
+export interface Replace extends Publish {
+  readonly how: 'replace';
+}
+
+export interface Wrap extends Publish {
+  readonly how: 'wrap';
+  readonly scope: PoolScope;
+  readonly hoists: readonly Hoist[];
+}
+
+export type Rewrite = Move | Replace | Wrap;
+
+export interface RewriteOptions {
+  readonly inlineSql: boolean;
+  /** Whether an initialiser may be dropped when nothing reads its name any more. */
+  readonly isSpent: (initializer: ts.Expression) => boolean;
+}
+
+export function rewriteFile(
+  file: ts.SourceFile,
+  rewrites: readonly Rewrite[],
+  checker: ts.TypeChecker,
+  options: RewriteOptions,
+): TextEdit[] {
+  return new FileRewrite(file, checker, options).run(rewrites);
+}
+
+class FileRewrite {
+  private readonly layout: Layout;
+  private readonly imports: FileImports;
+  private readonly edits: TextEdit[] = [];
+  private readonly removed: { start: number; end: number }[] = [];
+  private readonly clientNames = new Map<ts.Node, Set<string>>();
+
+  constructor(
+    private readonly file: ts.SourceFile,
+    private readonly checker: ts.TypeChecker,
+    private readonly options: RewriteOptions,
+  ) {
+    this.layout = layoutOf(file);
+    this.imports = new FileImports(file, this.layout);
+  }
+
+  run(rewrites: readonly Rewrite[]): TextEdit[] {
+    const sorted = [...rewrites].sort((a, b) => a.statement.pos - b.statement.pos);
+    for (const rewrite of sorted) {
+      if (rewrite.how === 'move') this.move(rewrite);
+      else if (rewrite.how === 'replace') this.replace(rewrite);
+    }
+    for (const group of groups(sorted.filter((r) => r.how === 'wrap'))) this.wrap(group);
+    const unused = removeUnused(this.file, this.checker, droppedNames(sorted), this.options.isSpent);
+    this.removed.push(...unused.lines);
+    return [
+      ...this.imports.finish(),
+      ...this.edits,
+      ...unused.edits,
+      ...removeLines(this.file.text, this.removed),
+    ];
+  }
+
+  private call(parts: CallParts, indent: string): string {
+    if (this.options.inlineSql) return inlineSqlText(parts, this.layout, indent) + this.layout.semi;
+    return enqueueText(parts, this.imports.use(ENQUEUE), this.layout, indent) + this.layout.semi;
+  }
+
+  // ── safe ──
+
+  private move(rewrite: Move): void {
+    const { text } = this.file;
+    const place = this.placeOf(rewrite.target);
+    const lines: string[] = [];
+    for (const statement of rewrite.moved) lines.push(...this.takeLines(statement, place.indent));
+    const span = spanOf(rewrite.statement, this.file);
+    const comments = span.lines ? text.slice(span.start, lineStart(text, rewrite.statement.getStart())) : '';
+    const from = indentAt(text, rewrite.statement.getStart());
+    const trailing = span.lines ? text.slice(rewrite.statement.end, span.end).trimEnd() : '';
+    const lead = comments === '' ? '' : reindentLines(comments, from, place.indent);
+    lines.push(
+      `${lead}${place.indent}${this.call(rewrite.parts, place.indent)}${trailing}${this.layout.eol}`,
+    );
+    this.remove(span);
+    this.insert(place, lines, rewrite.inner);
+  }
+
+  /** Where lines go in, and the indentation there. */
+  private placeOf(target: Target): Place {
+    const { text } = this.file;
+    if (target.before !== undefined) {
+      const span = spanOf(target.before, this.file);
+      return { at: span.start, lines: span.lines, indent: indentAt(text, target.before.getStart()) };
+    }
+    const last = target.atEndOf.statements.at(-1);
+    const at = last === undefined ? target.atEndOf.end - 1 : spanOf(last, this.file).end;
+    const indent =
+      last === undefined
+        ? indentAt(text, target.atEndOf.end) + this.layout.unit
+        : indentAt(text, last.getStart());
+    return { at, lines: last !== undefined && spanOf(last, this.file).lines, indent };
+  }
+
+  private insert(place: Place, lines: readonly string[], inner: InnerNames | undefined): void {
+    const all = [...this.introduced(place, inner), ...lines].join('');
+    const { semi } = this.layout;
+    const text = place.lines ? all : `${all.trim()}${semi === '' ? ';' : ''} `;
+    this.edits.push({ start: place.at, end: place.at, text });
+  }
+
+  /** `return rows[0]` → `const order = rows[0]` in front of the enqueue, and `return order`. */
+  private introduced(place: Place, inner: InnerNames | undefined): string[] {
+    const value = inner?.introduce?.statement.expression;
+    const name = inner?.introduce?.name;
+    if (value === undefined || name === undefined) return [];
+    // Several publishes of one transaction share the name.
+    if (this.edits.some((e) => e.start === value.getStart() && e.end === value.end)) return [];
+    this.edits.push({ start: value.getStart(), end: value.end, text: name });
+    return [`${place.indent}const ${name} = ${value.getText()}${this.layout.semi}${this.layout.eol}`];
+  }
+
+  /** A declaration that comes along: its lines leave their place and get the new indentation. */
+  private takeLines(statement: ts.VariableStatement, indent: string): string[] {
+    const { text } = this.file;
+    const span = spanOf(statement, this.file);
+    if (this.removed.some((r) => r.start === span.start)) return [];
+    this.remove(span);
+    const first = lineStart(text, statement.getStart());
+    const comments = span.lines ? text.slice(span.start, first) : '';
+    const from = indentAt(text, statement.getStart());
+    const code = reindent(statement.getText(), from, indent);
+    const trailing = span.lines ? text.slice(statement.end, span.end).trimEnd() : '';
+    return [`${reindentLines(comments, from, indent)}${indent}${code}${trailing}${this.layout.eol}`];
+  }
+
+  private remove(span: Span): void {
+    this.removed.push({ start: span.start, end: span.end });
+  }
+
+  private replace(rewrite: Replace): void {
+    const start = rewrite.statement.getStart();
+    const text = this.call(rewrite.parts, indentAt(this.file.text, start));
+    this.edits.push({ start, end: rewrite.statement.end, text });
+  }
+
+  // ── wrap ──
+
+  private wrap(group: readonly Wrap[]): void {
+    const { text } = this.file;
+    const statements = [...new Set(group.flatMap((w) => w.scope.statements))].sort((a, b) => a.pos - b.pos);
+    const [first] = statements;
+    const last = statements.at(-1);
+    const [one] = group;
+    if (first === undefined || last === undefined || one === undefined) return;
+    const range = { start: spanOf(first, this.file).start, end: spanOf(last, this.file).end };
+    const { eol, unit, semi } = this.layout;
+    const indent = indentAt(text, first.getStart());
+    const client = this.clientName(first);
+    const pool = this.poolText(one.scope);
+    const inside = indent + unit;
+    const line = (at: string, code: string): string => `${at}${code}${eol}`;
+    const hoists = [...new Map(group.flatMap((w) => w.hoists).map((h) => [h.declaration, h])).values()];
+    this.edits.push({
+      start: range.start,
+      end: range.start,
+      text:
+        line(indent, `const ${client} = await ${pool}.connect()${semi}`) +
+        hoists
+          .flatMap((h) => h.names)
+          .map((n) => line(indent, `let ${n}${semi}`))
+          .join('') +
+        line(indent, 'try {') +
+        line(inside, `await ${client}.query(${this.quoted('BEGIN')})${semi}`),
+    });
+    this.edits.push({
+      start: range.end,
+      end: range.end,
+      text:
+        (text[range.end - 1] === '\n' ? '' : eol) +
+        line(inside, `await ${client}.query(${this.quoted('COMMIT')})${semi}`) +
+        line(indent, '} catch (error) {') +
+        line(inside, `await ${client}.query(${this.quoted('ROLLBACK')})${semi}`) +
+        line(inside, `throw error${semi}`) +
+        line(indent, '} finally {') +
+        line(inside, `${client}.release()${semi}`) +
+        line(indent, '}'),
+    });
+    this.wrapInside(group, hoists, range, client, inside);
+  }
+
+  private wrapInside(
+    group: readonly Wrap[],
+    hoists: readonly Hoist[],
+    range: { start: number; end: number },
+    client: string,
+    inside: string,
+  ): void {
+    const inner: TextEdit[] = [];
+    for (const w of group) {
+      const start = w.statement.getStart();
+      inner.push({ start, end: w.statement.end, text: this.call({ ...w.parts, handle: client }, inside) });
+    }
+    const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
+    for (const query of queries.values()) {
+      const on = query.helper === undefined ? query.handle : query.call.expression;
+      const text = query.helper === undefined ? client : `${client}.query`;
+      inner.push({ start: on.getStart(), end: on.end, text });
+    }
+    for (const hoist of hoists) inner.push(...assignment(hoist, this.layout));
+    for (const statement of new Set(group.flatMap((w) => w.scope.emptyReturns))) {
+      inner.push(...this.endBeforeReturn(statement, client));
+    }
+    const replaced = group.map((w) => ({ start: w.statement.getStart(), end: w.statement.end }));
+    for (const at of indentableLines(this.file, range)) {
+      if (replaced.some((r) => at > r.start && at <= r.end)) continue;
+      inner.push({ start: at, end: at, text: this.layout.unit });
+    }
+    this.edits.push(...inner.sort((a, b) => a.start - b.start));
+  }
+
+  /** Nothing was written on this path; the transaction still has to end before the client goes back to the pool. */
+  private endBeforeReturn(statement: ts.ReturnStatement, client: string): TextEdit[] {
+    const { eol, semi, unit } = this.layout;
+    const { text } = this.file;
+    const commit = `await ${client}.query(${this.quoted('COMMIT')})${semi}`;
+    const start = statement.getStart();
+    if (ts.isBlock(statement.parent)) {
+      const alone = text.slice(lineStart(text, start), start).trim() === '';
+      if (!alone) return [{ start, end: start, text: semi === '' ? `${commit}; ` : `${commit} ` }];
+      return [{ start, end: start, text: `${commit}${eol}${indentAt(text, start)}${unit}` }];
+    }
+    const outer = indentAt(text, statement.parent.getStart()) + unit;
+    return [
+      { start, end: start, text: `{${eol}${outer}${unit}${commit}${eol}${outer}${unit}` },
+      { start: statement.end, end: statement.end, text: `${eol}${outer}}` },
+    ];
+  }
+
+  private quoted(word: string): string {
+    return this.layout.quote + word + this.layout.quote;
+  }
+
+  private poolText(scope: PoolScope): string {
+    const from = scope.pool?.from;
+    if (scope.pool === undefined || from === undefined) return scope.pool?.text ?? scope.handleNode.getText();
+    return this.imports.use({ module: moduleName(this.file, from.module, this.checker), name: from.name });
+  }
+
+  /** A name for the client that nothing in the function uses. */
+  private clientName(near: ts.Node): string {
+    const scope = scopeOf(near);
+    let taken = this.clientNames.get(scope);
+    if (taken === undefined) {
+      const names = new Set<string>();
+      eachNode(scope, (n) => {
+        if (ts.isIdentifier(n)) names.add(n.text);
+      });
+      taken = names;
+      this.clientNames.set(scope, taken);
+    }
+    const name =
+      ['client', 'dbClient', 'txClient', 'transactionClient'].find((n) => !taken.has(n)) ??
+      `client${taken.size}`;
+    taken.add(name);
+    return name;
+  }
+}
+
+interface Place {
+  readonly at: number;
+  readonly lines: boolean;
+  readonly indent: string;
+}
+
+/** Comment lines at a new indentation. */
+function reindentLines(lines: string, from: string, to: string): string {
+  return lines.replace(/^[ \t]*/gm, (lead, offset: number) => {
+    if (offset >= lines.length) return '';
+    return lead.startsWith(from) ? to + lead.slice(from.length) : lead;
+  });
+}
+
+/** `const order = rows[0]` → `order = rows[0]`; `const { rows } = x` → `({ rows } = x)`. */
+function assignment(hoist: Hoist, layout: Layout): TextEdit[] {
+  const { declaration } = hoist;
+  const statement = declaration.parent.parent;
+  const nameStart = declaration.name.getStart();
+  const isPattern = !ts.isIdentifier(declaration.name);
+  const open = isPattern ? (layout.semi === '' ? ';(' : '(') : '';
+  const edits: TextEdit[] = [{ start: statement.getStart(), end: nameStart, text: open }];
+  if (declaration.type !== undefined)
+    edits.push({ start: declaration.name.end, end: declaration.type.end, text: '' });
+  if (isPattern) edits.push({ start: declaration.end, end: declaration.end, text: ')' });
+  return edits;
+}
+
+/** Wraps whose stretches overlap become one transaction. */
+function groups(wraps: readonly Wrap[]): Wrap[][] {
+  const result: Wrap[][] = [];
+  for (const wrap of wraps) {
+    const group = result.find((g) =>
+      g.some((w) => w.scope.statements.some((s) => wrap.scope.statements.includes(s))),
+    );
+    if (group === undefined) result.push([wrap]);
+    else group.push(wrap);
+  }
+  return result;
+}
+
+/** Names in the replaced statements that are not in what is kept of them. */
+function droppedNames(rewrites: readonly Rewrite[]): ts.Identifier[] {
+  return rewrites.flatMap(({ statement, kept }) => {
+    const names: ts.Identifier[] = [];
+    eachNode(statement, (n) => {
+      if (ts.isIdentifier(n) && !kept.some((k) => contains(k, n))) names.push(n);
+    });
+    return names;
+  });
+}
+
+/** Whether the arguments of a call stand on lines of their own. */
+export function isSpread(call: ts.CallExpression): boolean {
+  const [first] = call.arguments;
+  if (first === undefined) return false;
+  const text = call.getSourceFile().text.slice(call.expression.end, first.getStart());
+  return text.includes('\n');
+}

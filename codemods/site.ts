@@ -1,0 +1,216 @@
+/**
+ * One publishing call read to the end: what it says, which transaction it belongs to, what stands in the way, and
+ * how it would be rewritten. Every question about types is asked here; nothing is edited.
+ */
+
+import type { ts } from 'ts-morph';
+import { Availabilities } from './availability.js';
+import type { CallParts } from './call-text.js';
+import type { CodemodConfig } from './config.js';
+import { Contexts } from './context.js';
+import { Effects, isWrite } from './effects.js';
+import { Handles } from './handles.js';
+import { statementOf, useOf } from './hazards.js';
+import { hoistsOf } from './hoists.js';
+import type { Analysis } from './program.js';
+import { type PublishFacts, PublishReader } from './publish.js';
+import type { Obstacle } from './reasons.js';
+import { Resolver } from './resolve.js';
+import { isSpread, type Rewrite } from './rewrite.js';
+import { describe, type Scope, scopeOf } from './syntax.js';
+import { CallbackFinder } from './transactions/pg-callback.js';
+import { find as findClient } from './transactions/pg-client.js';
+import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
+import type { TransactionScope } from './transactions/scope.js';
+import { Evaluator } from './values.js';
+import { type Discovery, discoverWrappers } from './wrappers.js';
+
+export interface ReadSite {
+  readonly call: ts.CallExpression;
+  readonly statement: ts.Statement | undefined;
+  readonly functionName: string;
+  readonly publish: PublishFacts;
+  readonly awaited: boolean;
+  readonly transaction: TransactionScope | undefined;
+  readonly pool: PoolScope | undefined;
+  readonly obstacles: readonly Obstacle[];
+  /** How it would be rewritten; undefined when something stands in the way. */
+  readonly rewrite: Rewrite | undefined;
+  readonly shared: boolean;
+}
+
+const GENERATED = /@generated\b|do not edit|auto-?generated/i;
+
+/** The tools over one program; made once, asked for every site. */
+export class SiteReader {
+  readonly resolver: Resolver;
+  readonly discovery: Discovery;
+  readonly effects: Effects;
+  private readonly reader: PublishReader;
+  private readonly availabilities: Availabilities;
+  private readonly contexts: Contexts;
+  private readonly handles: Handles;
+  private readonly callbacks: CallbackFinder;
+  private readonly pools: PoolFinder;
+  private readonly publishes: ReadonlySet<ts.CallExpression>;
+
+  constructor(
+    private readonly analysis: Analysis,
+    root: string,
+    config: CodemodConfig,
+  ) {
+    this.resolver = new Resolver(analysis);
+    const values = new Evaluator(this.resolver);
+    this.effects = new Effects(this.resolver, values);
+    this.discovery = discoverWrappers(this.resolver, this.effects, config);
+    this.publishes = new Set(this.discovery.publishes);
+    this.reader = new PublishReader(this.resolver, values, this.discovery, config);
+    this.availabilities = new Availabilities(this.resolver, values, this.effects);
+    this.contexts = new Contexts(this.resolver, this.effects);
+    this.handles = new Handles(this.resolver, root, config);
+    this.callbacks = new CallbackFinder(this.resolver, this.effects, this.handles.key);
+    this.pools = new PoolFinder(this.resolver, this.effects, this.availabilities, this.handles.key);
+  }
+
+  /** Whether an initialiser may go once nothing reads its name: a message body, a broker object. */
+  readonly isSpent = (initializer: ts.Expression): boolean => {
+    if (this.resolver.roleOf(initializer)?.pkg === 'amqplib') return true;
+    return (
+      /^(?:Buffer\.from|JSON\.stringify)\(/.test(initializer.getText()) &&
+      this.availabilities.isPlain(initializer)
+    );
+  };
+
+  read(call: ts.CallExpression): ReadSite {
+    const scope = scopeOf(call);
+    const use = useOf(call);
+    const publish = this.reader.read(call);
+    const statement = use.statement ?? statementOf(call);
+    const obstacles: Obstacle[] = [
+      ...this.generated(call),
+      ...(use.obstacle === undefined ? [] : [use.obstacle]),
+    ];
+    const base = { call, statement, functionName: describe(scope), awaited: use.awaited };
+    const found = statement === undefined ? undefined : this.transactionOf(scope, statement);
+    const pool =
+      found === undefined && statement !== undefined
+        ? this.pools.find(scope, statement, (c) => this.publishes.has(c))
+        : undefined;
+    if (found === undefined && pool === undefined) {
+      obstacles.push(...publish.obstacles, ...this.contexts.explain(call));
+      return { ...base, publish, transaction: undefined, pool, obstacles, rewrite: undefined, shared: false };
+    }
+    obstacles.push(...this.contexts.foreignWrites(scope));
+    const judged =
+      found !== undefined
+        ? this.judgeTransaction(call, use.statement, found)
+        : this.judgePool(call, use.statement, pool);
+    obstacles.push(...judged.publish.obstacles, ...judged.obstacles);
+    const rewrite = obstacles.length === 0 ? judged.rewrite : undefined;
+    return {
+      ...base,
+      publish: judged.publish,
+      transaction: found,
+      pool,
+      obstacles,
+      rewrite,
+      shared: judged.shared,
+    };
+  }
+
+  private transactionOf(scope: Scope, statement: ts.Statement): TransactionScope | undefined {
+    return (
+      this.callbacks.find(scope, statement) ?? findClient(scope, statement, this.effects, this.handles.key)
+    );
+  }
+
+  private judgeTransaction(
+    call: ts.CallExpression,
+    statement: ts.ExpressionStatement | undefined,
+    found: TransactionScope,
+  ): Judged {
+    const renames = found.inner?.renames ?? new Map<ts.Symbol, string>();
+    const publish = this.reader.read(call, renames);
+    const obstacles = [...found.obstacles, ...this.handles.databaseObstacles(found.handleNode)];
+    if (statement === undefined || publish.kind === null)
+      return { publish, obstacles, rewrite: undefined, shared: false };
+    const parts = this.parts(call, publish, found.handle);
+    const common = { statement, parts, kept: publish.kept };
+    if (found.position === 'inside')
+      return { publish, obstacles, rewrite: { how: 'replace', ...common }, shared: false };
+    const available = this.availabilities.check({
+      nodes: publish.kept,
+      target: found.target.before ?? found.target.atEndOf,
+      renamed: new Set(renames.keys()),
+      between: found.between,
+      from: statement,
+    });
+    obstacles.push(...available.obstacles);
+    const rewrite: Rewrite = {
+      how: 'move',
+      ...common,
+      target: found.target,
+      moved: available.moved,
+      inner: usedNames(found, publish),
+    };
+    return { publish, obstacles, rewrite, shared: available.shared };
+  }
+
+  private judgePool(
+    call: ts.CallExpression,
+    statement: ts.ExpressionStatement | undefined,
+    pool: PoolScope | undefined,
+  ): Judged {
+    const publish = this.reader.read(call);
+    if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
+    const { hoists, obstacles } = hoistsOf(pool.statements, this.analysis.checker);
+    obstacles.push(...pool.obstacles, ...this.handles.databaseObstacles(pool.handleNode));
+    if (statement === undefined || publish.kind === null)
+      return { publish, obstacles, rewrite: undefined, shared: false };
+    const parts = this.parts(call, publish, pool.pool?.text ?? '');
+    return {
+      publish,
+      obstacles,
+      rewrite: { how: 'wrap', statement, parts, kept: publish.kept, scope: pool, hoists },
+      shared: false,
+    };
+  }
+
+  private parts(call: ts.CallExpression, publish: PublishFacts, handle: string): CallParts {
+    return {
+      handle,
+      kind: publish.kind ?? '',
+      payload: publish.payload,
+      options: publish.options,
+      spread: isSpread(call),
+      trailingComma: call.arguments.hasTrailingComma,
+    };
+  }
+
+  private generated(call: ts.CallExpression): Obstacle[] {
+    const head = call.getSourceFile().text.slice(0, 600).split('\n').slice(0, 10);
+    const line = head.find((l) => /^\s*(?:\/\/|\/?\*|#)/.test(l) && GENERATED.test(l));
+    return line === undefined ? [] : [{ code: 'generated-file', what: line.trim().slice(0, 80) }];
+  }
+
+  /** Writes that a pool's new transaction would hold. */
+  writesIn(pool: PoolScope): number {
+    return pool.statements.flatMap((s) => this.effects.of(s)).filter(isWrite).length;
+  }
+}
+
+interface Judged {
+  readonly publish: PublishFacts;
+  readonly obstacles: Obstacle[];
+  readonly rewrite: Rewrite | undefined;
+  readonly shared: boolean;
+}
+
+/** A new name for the transaction's result is only made when the enqueue reads it. */
+function usedNames(found: TransactionScope, publish: PublishFacts): TransactionScope['inner'] {
+  const introduce = found.inner?.introduce;
+  if (found.inner === undefined || introduce === undefined) return found.inner;
+  const word = new RegExp(`(?<![\\w$.])${introduce.name.replace(/\$/g, '\\$')}(?![\\w$])`);
+  const texts = [publish.payload ?? '', ...Object.values(publish.options)];
+  return texts.some((t) => word.test(t)) ? found.inner : { ...found.inner, introduce: undefined };
+}

@@ -1,0 +1,361 @@
+/**
+ * A write through a pg pool that commits by itself, followed by a publish: which statements a new transaction would
+ * have to hold. It finds the stretch and what stands in its way; it refuses to write the transaction.
+ */
+
+import { ts } from 'ts-morph';
+import type { Availabilities } from '../availability.js';
+import type { Effects, PgQuery } from '../effects.js';
+import { alwaysExits, enclosures, follows, mayExit, statementOf } from '../hazards.js';
+import type { Obstacle } from '../reasons.js';
+import { type Resolver, returnsOf } from '../resolve.js';
+import {
+  bare,
+  contains,
+  eachOwnNode,
+  isAsync,
+  lineOf,
+  ownCalls,
+  quote,
+  type Scope,
+  unwrapped,
+} from '../syntax.js';
+import type { Key } from './scope.js';
+
+export const name = 'pg-pool';
+export const summary = 'autocommitted pool.query, to be wrapped in a transaction with the publish';
+
+/** How the pool is named in the function that publishes. */
+export interface PoolName {
+  readonly text: string;
+  /** What has to be imported for that name; undefined when it is in scope already. */
+  readonly from: { readonly module: ts.SourceFile; readonly name: string } | undefined;
+}
+
+export interface PoolScope {
+  readonly idiom: 'pg-pool';
+  readonly pool: PoolName | undefined;
+  readonly handleNode: ts.Expression;
+  /** From the first write to the publish, neighbours in one list. */
+  readonly statements: readonly ts.Statement[];
+  /** Calls inside that have to run on the client. */
+  readonly queries: readonly PgQuery[];
+  /** `return`s of a guard that proves that nothing was written: each ends the transaction first. */
+  readonly emptyReturns: readonly ts.ReturnStatement[];
+  readonly obstacles: readonly Obstacle[];
+}
+
+export class PoolFinder {
+  constructor(
+    private readonly resolver: Resolver,
+    private readonly effects: Effects,
+    private readonly availabilities: Availabilities,
+    private readonly key: Key,
+  ) {}
+
+  /** Undefined when no autocommitted write on a pool precedes the publish in this function. */
+  find(
+    scope: Scope,
+    publish: ts.Statement,
+    isSite: (call: ts.CallExpression) => boolean,
+  ): PoolScope | undefined {
+    const queries = ownCalls(scope).flatMap((call) => this.effects.pgQuery(call) ?? []);
+    const writes = queries.filter((q) => q.on === 'pool' && isWriting(q) && q.call.end <= publish.end);
+    const last = writes.at(-1);
+    const statement = last === undefined ? undefined : statementOf(last.call);
+    if (last === undefined || statement === undefined) return undefined;
+    const relation = follows(statement, publish, scope);
+    if (!relation.reachable) return undefined;
+    const obstacles: Obstacle[] = [...relation.obstacles.filter((o) => o.code !== 'conditional-path')];
+    obstacles.push(...this.ownStatement(last, statement));
+    if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
+    const stretch = this.stretch(statement, publish, writes, queries, isSite);
+    const pool = this.nameFor(last);
+    if (pool === undefined) obstacles.push({ code: 'pool-not-in-scope', what: quote(last.call.expression) });
+    const foreign = writes.find((w) => this.poolKey(w) !== this.poolKey(last));
+    if (foreign !== undefined)
+      obstacles.push({ code: 'two-databases', what: `${quote(foreign.handle)}, ${quote(last.handle)}` });
+    return {
+      idiom: 'pg-pool',
+      pool,
+      handleNode: last.handle,
+      statements: stretch.statements,
+      queries: queries.filter((q) => q.on === 'pool' && stretch.statements.some((s) => contains(s, q.call))),
+      emptyReturns: stretch.emptyReturns,
+      obstacles: [...obstacles, ...stretch.obstacles],
+    };
+  }
+
+  /** The write must be what its statement does: `await`ed, alone or as the value of a declaration or assignment. */
+  private ownStatement(write: PgQuery, statement: ts.Statement): Obstacle[] {
+    let awaited = false;
+    for (let n: ts.Node = write.call; n !== statement; n = n.parent) {
+      if (ts.isAwaitExpression(n)) awaited = true;
+    }
+    const around = enclosures(write.call, statement).map(
+      (o): Obstacle => ({ code: 'path-without-write', what: o.what }),
+    );
+    if (around.length > 0) return around;
+    return awaited
+      ? []
+      : [{ code: 'transaction-unclear', what: `the write at line ${lineOf(write.call)} is not awaited` }];
+  }
+
+  private stretch(
+    lastWrite: ts.Statement,
+    publish: ts.Statement,
+    writes: readonly PgQuery[],
+    queries: readonly PgQuery[],
+    isSite: (call: ts.CallExpression) => boolean,
+  ): { statements: ts.Statement[]; emptyReturns: ts.ReturnStatement[]; obstacles: Obstacle[] } {
+    const list = publish.parent;
+    if (list !== lastWrite.parent || !('statements' in list)) {
+      return {
+        statements: [],
+        emptyReturns: [],
+        obstacles: [
+          {
+            code: 'between-not-movable',
+            what: `the write at line ${lineOf(lastWrite)} stands in another block`,
+          },
+        ],
+      };
+    }
+    const all = list.statements as ts.NodeArray<ts.Statement>;
+    const end = all.indexOf(publish);
+    const emptyReturns: ts.ReturnStatement[] = [];
+    const obstacles: Obstacle[] = [];
+    let start = all.indexOf(lastWrite);
+    const isWrite = (s: ts.Statement): boolean => writes.some((w) => contains(s, w.call));
+    for (const statement of all.slice(start + 1, end)) {
+      if (this.fits(statement, queries, isSite)) continue;
+      const guard = this.emptyGuard(statement, all.slice(start, all.indexOf(statement)));
+      if (guard !== undefined) emptyReturns.push(...guard);
+      else if (mayExit(statement))
+        obstacles.push({ code: 'early-exit', what: `line ${lineOf(statement)}, ${quote(statement)}` });
+      else
+        obstacles.push({
+          code: 'between-not-movable',
+          what: `line ${lineOf(statement)}, ${quote(statement)}`,
+        });
+    }
+    while (start > 0 && this.fits(all[start - 1], queries, isSite)) start--;
+    while (start < end && !isWrite(all[start] as ts.Statement)) start++;
+    const statements = all.slice(start, end + 1);
+    const outside = writes.find((w) => !statements.some((s) => contains(s, w.call)));
+    if (outside !== undefined) {
+      obstacles.push({
+        code: 'between-not-movable',
+        what: `line ${lineOf(outside.call)} writes too, with other work behind it`,
+      });
+    }
+    if (emptyReturns.length > 0 && writes.length > 1) {
+      obstacles.push({ code: 'early-exit', what: `line ${lineOf(emptyReturns[0] as ts.Node)}` });
+    }
+    return { statements, emptyReturns, obstacles };
+  }
+
+  /** May stand inside the new transaction: pg statements on the pool, plain declarations, logging, other sites. */
+  private fits(
+    statement: ts.Statement | undefined,
+    queries: readonly PgQuery[],
+    isSite: (call: ts.CallExpression) => boolean,
+  ): boolean {
+    if (statement === undefined) return false;
+    if (!ts.isVariableStatement(statement) && !ts.isExpressionStatement(statement)) return false;
+    let fits = true;
+    eachOwnNode(statement, (n) => {
+      if (!ts.isCallExpression(n) && !ts.isNewExpression(n)) return;
+      if (ts.isNewExpression(n)) return;
+      if (isSite(n) || queries.some((q) => q.call === n && q.on === 'pool')) return;
+      if (!this.availabilities.isPlain(n)) fits = false;
+    });
+    return fits;
+  }
+
+  /**
+   * `if (rows.length === 0) return …` or `throw`: the guard of the one write before it. No row came back, so none was
+   * written, and ending the transaction either way is the same. Undefined when it is no such guard.
+   */
+  private emptyGuard(
+    statement: ts.Statement,
+    before: readonly ts.Statement[],
+  ): ts.ReturnStatement[] | undefined {
+    if (!ts.isIfStatement(statement) || statement.elseStatement !== undefined) return undefined;
+    if (!alwaysExits(statement.thenStatement) || !provesEmpty(statement.expression, this.rowNames(before)))
+      return undefined;
+    const returns: ts.ReturnStatement[] = [];
+    let plain = true;
+    eachOwnNode(statement.thenStatement, (n) => {
+      if (ts.isReturnStatement(n)) returns.push(n);
+      if (ts.isBreakStatement(n) || ts.isContinueStatement(n) || ts.isAwaitExpression(n)) plain = false;
+      if (ts.isIfStatement(n) || ts.isIterationStatement(n, false) || ts.isTryStatement(n)) plain = false;
+    });
+    return plain ? returns : undefined;
+  }
+
+  /** Names that stand for the write's result, its rows or its first row. */
+  private rowNames(statements: readonly ts.Statement[]): ReadonlySet<string> {
+    const names = new Set<string>();
+    for (const statement of statements) {
+      if (!ts.isVariableStatement(statement)) continue;
+      for (const { name: bound, initializer } of statement.declarationList.declarations) {
+        const source = initializer === undefined ? undefined : unwrapped(initializer);
+        if (source === undefined) continue;
+        const query = ts.isCallExpression(source) ? this.effects.pgQuery(source) : undefined;
+        const root = rootName(source);
+        if (query !== undefined) {
+          if (returnsWhatItWrote(query.text)) for (const n of resultNames(bound)) names.add(n);
+        } else if (root !== undefined && names.has(root) && ts.isIdentifier(bound)) names.add(bound.text);
+      }
+    }
+    return names;
+  }
+
+  private poolKey(query: PgQuery): string {
+    return this.key(query.handle);
+  }
+
+  /** A direct call names its pool; behind a helper the pool has to be exported beside it. */
+  private nameFor(query: PgQuery): PoolName | undefined {
+    if (query.helper === undefined) return { text: query.handle.getText(), from: undefined };
+    if (!passesStraightThrough(query)) return undefined;
+    const module = query.helper.getSourceFile();
+    const handle = bare(query.handle);
+    if (!ts.isIdentifier(handle)) return undefined;
+    const exported = this.exportedName(module, handle);
+    if (exported === undefined) return undefined;
+    const target = bare(query.call.expression);
+    if (ts.isPropertyAccessExpression(target) && this.isModuleObject(target.expression, module)) {
+      return { text: `${target.expression.getText()}.${exported}`, from: undefined };
+    }
+    if (query.call.getSourceFile() === module) return { text: handle.text, from: undefined };
+    return ts.isIdentifier(target) ? { text: exported, from: { module, name: exported } } : undefined;
+  }
+
+  private exportedName(module: ts.SourceFile, handle: ts.Identifier): string | undefined {
+    const { checker } = this.resolver.analysis;
+    const symbol = checker.getSymbolAtLocation(module);
+    const pool = checker.getSymbolAtLocation(handle);
+    if (symbol === undefined || pool === undefined) return undefined;
+    const whole = symbol.exports?.get(ts.InternalSymbolName.ExportEquals);
+    const members = whole === undefined ? [] : checker.getTypeOfSymbol(whole).getProperties();
+    return [...checker.getExportsOfModule(symbol), ...members].find((s) => this.leadsTo(s, pool))?.name;
+  }
+
+  private leadsTo(exported: ts.Symbol, pool: ts.Symbol): boolean {
+    const { checker } = this.resolver.analysis;
+    if (exported === pool) return true;
+    if (exported.flags & ts.SymbolFlags.Alias && checker.getAliasedSymbol(exported) === pool) return true;
+    const declaration = exported.valueDeclaration ?? exported.declarations?.[0];
+    if (declaration === undefined) return false;
+    if (ts.isShorthandPropertyAssignment(declaration))
+      return checker.getShorthandAssignmentValueSymbol(declaration) === pool;
+    if (ts.isPropertyAssignment(declaration))
+      return checker.getSymbolAtLocation(declaration.initializer) === pool;
+    const holder = declaration.parent;
+    return ts.isBinaryExpression(holder) && checker.getSymbolAtLocation(holder.right) === pool;
+  }
+
+  /** `db` in `const db = require('./db')` or `import * as db from './db'`. */
+  private isModuleObject(e: ts.Expression, module: ts.SourceFile): boolean {
+    if (!ts.isIdentifier(e)) return false;
+    const { checker } = this.resolver.analysis;
+    const symbol = checker.getSymbolAtLocation(e);
+    const declaration = symbol?.declarations?.[0];
+    if (symbol === undefined || declaration === undefined) return false;
+    if (symbol.flags & ts.SymbolFlags.Alias)
+      return checker.getAliasedSymbol(symbol).valueDeclaration === module;
+    if (!ts.isVariableDeclaration(declaration) || declaration.initializer === undefined) return false;
+    const required = unwrapped(declaration.initializer);
+    if (
+      !ts.isCallExpression(required) ||
+      required.expression.getText() !== 'require' ||
+      required.arguments[0] === undefined
+    )
+      return false;
+    return checker.getSymbolAtLocation(required.arguments[0])?.valueDeclaration === module;
+  }
+}
+
+/** `insert … returning`: without a row in the answer there is no row that was written. */
+function returnsWhatItWrote(sql: string): boolean {
+  return /^\s*(?:insert|update|delete)\b[\s\S]*\breturning\b/i.test(sql);
+}
+
+/** `result`, `{ rows }`, `{ rowCount }`, `{ rows: [row] }`: names for the whole answer or its first row. */
+function resultNames(bound: ts.BindingName): string[] {
+  if (ts.isIdentifier(bound)) return [bound.text];
+  if (!ts.isObjectBindingPattern(bound)) return [];
+  return bound.elements.flatMap((e) => {
+    const key = (e.propertyName ?? e.name).getText();
+    if (key !== 'rows' && key !== 'rowCount') return [];
+    if (ts.isIdentifier(e.name)) return [e.name.text];
+    const [first] = ts.isArrayBindingPattern(e.name) ? e.name.elements : [];
+    return first !== undefined && ts.isBindingElement(first) && ts.isIdentifier(first.name)
+      ? [first.name.text]
+      : [];
+  });
+}
+
+function isWriting(query: PgQuery): boolean {
+  return query.sql === 'write' || query.sql === 'unknown';
+}
+
+/** The helper hands its parameters on in their order and gives back what the query gave. */
+function passesStraightThrough(query: PgQuery): boolean {
+  const fn = query.helper;
+  if (fn?.body === undefined) return false;
+  const inner = ownCalls(fn.body).find((c) => {
+    const target = bare(c.expression);
+    return ts.isPropertyAccessExpression(target) && target.expression === query.handle;
+  });
+  if (inner === undefined) return false;
+  const names = fn.parameters.map((p) => p.name.getText());
+  if (!inner.arguments.every((a, i) => ts.isIdentifier(a) && a.text === names[i])) return false;
+  return returnsOf(fn).every((r) => {
+    const e = unwrapped(r);
+    return e === inner || (ts.isIdentifier(e) && declaredAs(fn, e.text, inner));
+  });
+}
+
+function declaredAs(fn: ts.Node, variable: string, call: ts.CallExpression): boolean {
+  let found = false;
+  eachOwnNode(fn, (n) => {
+    if (ts.isVariableDeclaration(n) && n.name.getText() === variable && n.initializer !== undefined) {
+      found = unwrapped(n.initializer) === call;
+    }
+  });
+  return found;
+}
+
+/** `!row`, `row === undefined`, `rows.length === 0`, `result.rowCount === 0`, `!result.rowCount`, and `||` of these. */
+function provesEmpty(condition: ts.Expression, names: ReadonlySet<string>): boolean {
+  const e = bare(condition);
+  const known = (x: ts.Expression): boolean => {
+    const root = rootName(x);
+    return root !== undefined && names.has(root);
+  };
+  if (ts.isPrefixUnaryExpression(e) && e.operator === ts.SyntaxKind.ExclamationToken) return known(e.operand);
+  if (!ts.isBinaryExpression(e)) return false;
+  const kind = e.operatorToken.kind;
+  if (kind === ts.SyntaxKind.BarBarToken) return provesEmpty(e.left, names) && provesEmpty(e.right, names);
+  const equal = kind === ts.SyntaxKind.EqualsEqualsEqualsToken || kind === ts.SyntaxKind.EqualsEqualsToken;
+  const below = kind === ts.SyntaxKind.LessThanToken;
+  const right = e.right.getText();
+  const isCount = /\.(?:length|rowCount)$/.test(bare(e.left).getText());
+  if (equal)
+    return known(e.left) && (right === 'undefined' || right === 'null' || (right === '0' && isCount));
+  return below && known(e.left) && isCount && right === '1';
+}
+
+/** `rows` in `rows[0]`, `result` in `result.rows[0]`: only through rows, length, rowCount and an index. */
+function rootName(e: ts.Expression): string | undefined {
+  let x = bare(e);
+  while (ts.isPropertyAccessExpression(x) || ts.isElementAccessExpression(x)) {
+    const step = ts.isPropertyAccessExpression(x) ? x.name.text : '[]';
+    if (!['rows', 'length', 'rowCount', '[]'].includes(step)) return undefined;
+    x = bare(x.expression);
+  }
+  return ts.isIdentifier(x) ? x.text : undefined;
+}

@@ -1,0 +1,52 @@
+/**
+ * What a piece of SQL text does to a transaction or to rows, from its first words. It refuses to parse SQL: a text
+ * it does not know is `unknown`, and whoever asks must treat that as "may write".
+ */
+
+export type SqlKind = 'begin' | 'commit' | 'rollback' | 'savepoint' | 'write' | 'read' | 'unknown';
+
+/** Leading white space, `-- …` lines, block comments, opening parentheses. */
+const LEADING = /^(?:\s|--[^\n]*(?:\n|$)|\/\*[\s\S]*?\*\/|\()*/;
+
+const WRITES = new Set(['insert', 'update', 'delete', 'merge', 'truncate', 'copy', 'call', 'do', 'refresh']);
+const READS = new Set([
+  'show',
+  'explain',
+  'table',
+  'values',
+  'fetch',
+  'listen',
+  'set',
+  'reset',
+  'discard',
+  'lock',
+]);
+
+export function classifySql(text: string): SqlKind {
+  const sql = text.replace(LEADING, '').toLowerCase();
+  const word = /^[a-z]+/.exec(sql)?.[0] ?? '';
+  if (word === 'begin' || /^start\s+transaction\b/.test(sql)) return 'begin';
+  if (/^rollback\s+(?:work\s+|transaction\s+)?to\b/.test(sql) || word === 'savepoint' || word === 'release') {
+    return 'savepoint';
+  }
+  if (word === 'rollback' || word === 'abort') return 'rollback';
+  if (word === 'commit' || word === 'end') return 'commit';
+  if (WRITES.has(word)) return 'write';
+  if (word === 'with')
+    return /\b(?:insert\s+into|update|delete\s+from|merge\s+into)\b/.test(sql) ? 'write' : 'read';
+  if (word === 'select') return selectKind(sql);
+  return READS.has(word) ? 'read' : 'unknown';
+}
+
+/** `select f($1)` without a `from` calls a function, which may write; `select 1` and `select now()` do not. */
+function selectKind(sql: string): SqlKind {
+  if (/^select\s+(?:count|now|version|current_\w+|pg_\w+|coalesce|max|min|sum)\s*\(/.test(sql)) return 'read';
+  if (/^select\s+(?:\*\s+from\s+)?[\w.]+\s*\(/.test(sql)) return 'unknown';
+  return 'read';
+}
+
+/** The table that an insert goes to, lower case, without schema and quotes; undefined when there is none. */
+export function insertTarget(text: string): string | undefined {
+  const name = /\binsert\s+into\s+([\w."]+)/i.exec(text)?.[1];
+  return name?.replaceAll('"', '').split('.').at(-1)?.toLowerCase();
+}

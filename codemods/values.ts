@@ -1,0 +1,503 @@
+/**
+ * What an expression means at a call: constants are folded, wrapper parameters are replaced by the arguments that
+ * were passed, and the result is written out as source text for the call site. It refuses to run anything and to
+ * guess: what depends on more than arguments and constants is an obstacle.
+ */
+
+import { ts } from 'ts-morph';
+import type { Obstacle } from './reasons.js';
+import { isConst, isNodeGlobal, localSymbol, type Resolver } from './resolve.js';
+import { bare, contains, eachNode, type Fn, quote } from './syntax.js';
+
+/** A call of a wrapper: what its parameters stand for. */
+export interface Env {
+  readonly fn: Fn;
+  readonly args: readonly (Value | undefined)[];
+  readonly receiver: Value | undefined;
+}
+
+/** An expression and the call it is evaluated under; without env it stands at the call site itself. */
+export interface Value {
+  readonly node: ts.Expression;
+  readonly env: Env | undefined;
+}
+
+export type Folded =
+  | { readonly ok: true; readonly text: string }
+  | { readonly ok: false; readonly what: string };
+
+/** Source text for the call site, with the site's own nodes that are in it. */
+export interface Rendered {
+  readonly text: string;
+  readonly nodes: readonly ts.Expression[];
+  readonly obstacles: readonly Obstacle[];
+}
+
+const MAX_DEPTH = 25;
+
+export class Evaluator {
+  private readonly checker: ts.TypeChecker;
+
+  constructor(private readonly resolver: Resolver) {
+    this.checker = resolver.analysis.checker;
+  }
+
+  /** The env of a call of `fn`; undefined when the arguments are spread. */
+  enter(fn: Fn, call: ts.CallExpression, outer: Env | undefined): Env | undefined {
+    if (
+      call.arguments.some(ts.isSpreadElement) ||
+      fn.parameters.some((p) => p.dotDotDotToken !== undefined)
+    ) {
+      return undefined;
+    }
+    const target = bare(call.expression);
+    return {
+      fn,
+      args: call.arguments.map((node) => ({ node, env: outer })),
+      receiver: ts.isPropertyAccessExpression(target) ? { node: target.expression, env: outer } : undefined,
+    };
+  }
+
+  // ── following names ──
+
+  /** What a name stands for: an argument, a default, a constant's initialiser. Undefined when it is none of these. */
+  private named(id: ts.Identifier, env: Env | undefined): Value | 'absent' | undefined {
+    const symbol = this.symbolOf(id);
+    const declaration = symbol?.valueDeclaration;
+    if (symbol === undefined || declaration === undefined)
+      return id.text === 'undefined' ? 'absent' : undefined;
+    if (ts.isParameter(declaration)) return this.parameter(declaration, env);
+    if (ts.isBindingElement(declaration)) return this.destructured(declaration, env);
+    if (
+      !ts.isVariableDeclaration(declaration) ||
+      !isConst(declaration) ||
+      declaration.initializer === undefined
+    ) {
+      return undefined;
+    }
+    return { node: declaration.initializer, env: this.envFor(declaration, env) };
+  }
+
+  private parameter(
+    declaration: ts.ParameterDeclaration,
+    env: Env | undefined,
+  ): Value | 'absent' | undefined {
+    const index = env?.fn.parameters.indexOf(declaration) ?? -1;
+    if (env === undefined || index < 0) return undefined;
+    const given = env.args[index];
+    if (given !== undefined && !this.isAbsent(given)) return given;
+    return declaration.initializer === undefined ? 'absent' : { node: declaration.initializer, env };
+  }
+
+  /** `({ type, data }) => …` and `const { data } = event`, one level deep. */
+  private destructured(element: ts.BindingElement, env: Env | undefined): Value | 'absent' | undefined {
+    const pattern = element.parent;
+    const key = element.propertyName ?? element.name;
+    if (!ts.isObjectBindingPattern(pattern) || element.dotDotDotToken !== undefined || !ts.isIdentifier(key))
+      return undefined;
+    const holder = pattern.parent;
+    let whole: Value | 'absent' | undefined;
+    if (ts.isParameter(holder)) whole = this.parameter(holder, env);
+    else if (ts.isVariableDeclaration(holder) && isConst(holder) && holder.initializer !== undefined) {
+      whole = { node: holder.initializer, env: this.envFor(holder, env) };
+    }
+    if (whole === undefined || whole === 'absent') return whole;
+    const found = this.property(whole, key.text);
+    return found === 'absent' && element.initializer !== undefined
+      ? { node: element.initializer, env }
+      : found;
+  }
+
+  private envFor(declaration: ts.Node, env: Env | undefined): Env | undefined {
+    return env !== undefined && contains(env.fn, declaration) ? env : undefined;
+  }
+
+  symbolOf(id: ts.Node): ts.Symbol | undefined {
+    const symbol = localSymbol(this.checker, id);
+    return symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
+      ? this.checker.getAliasedSymbol(symbol)
+      : symbol;
+  }
+
+  /** Follows names and property reads to the expression that makes the value. */
+  deref(value: Value): Value | 'absent' {
+    let v = value;
+    for (let i = 0; i < MAX_DEPTH; i++) {
+      const e = bare(v.node);
+      let next: Value | 'absent' | undefined;
+      if (ts.isIdentifier(e)) next = this.named(e, v.env);
+      else if (ts.isPropertyAccessExpression(e))
+        next = this.property({ node: e.expression, env: v.env }, e.name.text);
+      if (next === 'absent') return next;
+      if (next === undefined) return { node: e, env: v.env };
+      v = next;
+    }
+    return v;
+  }
+
+  isAbsent(value: Value): boolean {
+    return this.deref(value) === 'absent';
+  }
+
+  /** A property of a value whose making is visible; `absent` when it certainly has no such property. */
+  property(owner: Value, name: string): Value | 'absent' | undefined {
+    const made = this.deref(owner);
+    if (made === 'absent') return 'absent';
+    const e = made.node;
+    if (ts.isObjectLiteralExpression(e)) return this.literalProperty(e, name, made.env);
+    if (e.kind === ts.SyntaxKind.ThisKeyword) return this.ownProperty(e, name, made.env);
+    if (ts.isNewExpression(e)) return this.declaredProperty(this.checker.getTypeAtLocation(e), name);
+    return undefined;
+  }
+
+  private literalProperty(
+    object: ts.ObjectLiteralExpression,
+    name: string,
+    env: Env | undefined,
+  ): Value | 'absent' | undefined {
+    for (const p of [...object.properties].reverse()) {
+      if (ts.isSpreadAssignment(p)) {
+        const spread = this.property({ node: p.expression, env }, name);
+        if (spread !== 'absent') return spread;
+      } else if (p.name !== undefined && ts.isComputedPropertyName(p.name)) return undefined;
+      else if (p.name?.text === name) {
+        if (ts.isPropertyAssignment(p)) return { node: p.initializer, env };
+        return ts.isShorthandPropertyAssignment(p) ? { node: p.name, env } : undefined;
+      }
+    }
+    return 'absent';
+  }
+
+  /** `this.exchange`: the initialiser of a property that nothing assigns; the receiver's class may override it. */
+  private ownProperty(self: ts.Node, name: string, env: Env | undefined): Value | undefined {
+    const receiver = env?.receiver;
+    if (receiver !== undefined && bare(receiver.node).kind !== ts.SyntaxKind.SuperKeyword) {
+      const node = bare(receiver.node);
+      if (node.kind === ts.SyntaxKind.ThisKeyword && receiver.env !== undefined) {
+        return this.ownProperty(node, name, receiver.env);
+      }
+      return this.declaredProperty(this.checker.getTypeAtLocation(node), name);
+    }
+    return this.declaredProperty(this.checker.getTypeAtLocation(self), name);
+  }
+
+  private declaredProperty(type: ts.Type, name: string): Value | undefined {
+    const symbol = type.getProperty(name);
+    const declaration = symbol?.valueDeclaration;
+    if (symbol === undefined || declaration === undefined || !ts.isPropertyDeclaration(declaration))
+      return undefined;
+    if (declaration.initializer === undefined || this.resolver.isReassigned(symbol)) return undefined;
+    return { node: declaration.initializer, env: undefined };
+  }
+
+  // ── constants ──
+
+  fold(value: Value, depth = 0): Folded {
+    const e = bare(value.node);
+    const fail: Folded = { ok: false, what: quote(e) };
+    if (depth > MAX_DEPTH) return fail;
+    if (ts.isStringLiteralLike(e) || ts.isNumericLiteral(e)) return { ok: true, text: e.text };
+    if (ts.isTemplateExpression(e)) return this.foldTemplate(e, value.env, depth, fail);
+    if (ts.isBinaryExpression(e) && e.operatorToken.kind === ts.SyntaxKind.PlusToken) {
+      const left = this.fold({ node: e.left, env: value.env }, depth + 1);
+      const right = this.fold({ node: e.right, env: value.env }, depth + 1);
+      return left.ok && right.ok ? { ok: true, text: left.text + right.text } : fail;
+    }
+    if (ts.isPropertyAccessExpression(e) || ts.isElementAccessExpression(e)) {
+      const constant = this.checker.getConstantValue(e);
+      if (constant !== undefined) return { ok: true, text: String(constant) };
+    }
+    if (ts.isIdentifier(e) || ts.isPropertyAccessExpression(e)) {
+      const made = this.deref(value);
+      if (made !== 'absent' && bare(made.node) !== e) {
+        const folded = this.fold(made, depth + 1);
+        // Quote what stands at the call when that is where the value became unknown.
+        return folded.ok || made.env === undefined ? folded : fail;
+      }
+    }
+    return this.literalType(e) ?? fail;
+  }
+
+  private foldTemplate(e: ts.TemplateExpression, env: Env | undefined, depth: number, fail: Folded): Folded {
+    let text = e.head.text;
+    for (const span of e.templateSpans) {
+      const part = this.fold({ node: span.expression, env }, depth + 1);
+      if (!part.ok) return fail;
+      text += part.text + span.literal.text;
+    }
+    return { ok: true, text };
+  }
+
+  /** A type that has one text. A cast is a claim, not a proof, so casts do not count. */
+  private literalType(e: ts.Expression): Folded | undefined {
+    if (e.parent !== undefined && (ts.isAsExpression(e.parent) || ts.isTypeAssertionExpression(e.parent)))
+      return undefined;
+    const type = this.checker.getTypeAtLocation(e);
+    return type.isStringLiteral() ? { ok: true, text: type.value } : undefined;
+  }
+
+  // ── source text ──
+
+  /** `renames`: names of the site that are called otherwise at the place the text goes to. */
+  render(value: Value, renames: ReadonlyMap<ts.Symbol, string> = new Map()): Rendered {
+    const run = new Rendering(this, renames);
+    const text = run.expression(value);
+    return { text, nodes: run.nodes, obstacles: [...run.obstacles, ...run.repeated()] };
+  }
+
+  // ── for the rendering below ──
+
+  followForText(id: ts.Identifier, env: Env): Value | 'absent' | undefined {
+    return this.named(id, env);
+  }
+
+  /** The argument that a parameter's name stands for, followed outwards through wrappers but no further. */
+  passed(id: ts.Identifier, env: Env): Value | 'absent' | undefined {
+    const declaration = this.symbolOf(id)?.valueDeclaration;
+    if (declaration === undefined || !ts.isParameter(declaration)) return undefined;
+    const value = this.parameter(declaration, env);
+    if (value === undefined || value === 'absent' || value.env === undefined) return value;
+    const e = bare(value.node);
+    return ts.isIdentifier(e) && value.env !== env ? (this.passed(e, value.env) ?? value) : value;
+  }
+
+  /** For a name out of `({ type, data }) => …`: the argument and the property. */
+  destructuredFrom(id: ts.Identifier, env: Env): { whole: Value | 'absent'; name: string } | undefined {
+    const element = this.symbolOf(id)?.valueDeclaration;
+    if (element === undefined || !ts.isBindingElement(element) || !ts.isParameter(element.parent.parent))
+      return undefined;
+    const key = element.propertyName ?? element.name;
+    if (!ts.isIdentifier(key) || element.initializer !== undefined || element.dotDotDotToken !== undefined)
+      return undefined;
+    const whole = this.parameter(element.parent.parent, env);
+    return whole === undefined ? undefined : { whole, name: key.text };
+  }
+}
+
+/** One rendering: collects the site's nodes and what could not be written there. */
+class Rendering {
+  readonly nodes: ts.Expression[] = [];
+  readonly obstacles: Obstacle[] = [];
+  private depth = 0;
+
+  constructor(
+    private readonly values: Evaluator,
+    private readonly renames: ReadonlyMap<ts.Symbol, string>,
+  ) {}
+
+  expression(value: Value): string {
+    if (value.env === undefined) {
+      this.nodes.push(value.node);
+      return this.renamed(value.node);
+    }
+    if (++this.depth > MAX_DEPTH) {
+      this.obstacle(value.node);
+      return 'undefined';
+    }
+    const text = this.inlined(bare(value.node), value.env);
+    this.depth--;
+    return text;
+  }
+
+  private renamed(node: ts.Expression): string {
+    const start = node.getStart();
+    const changes: Change[] = [];
+    eachNode(node, (n) => {
+      if (this.renames.size === 0 || !ts.isIdentifier(n) || !isReference(n)) return;
+      const symbol = this.values.symbolOf(n);
+      const other = symbol === undefined ? undefined : this.renames.get(symbol);
+      if (other === undefined) return;
+      const text = ts.isShorthandPropertyAssignment(n.parent) ? `${n.text}: ${other}` : other;
+      changes.push({ start: n.getStart() - start, end: n.getEnd() - start, text });
+    });
+    return spliced(node.getText(), changes);
+  }
+
+  /** An argument written out twice would be evaluated twice. */
+  repeated(): Obstacle[] {
+    const twice = this.nodes.filter((n, i) => this.nodes.indexOf(n) !== i && !isSimple(bare(n)));
+    return twice.map((n) => ({ code: 'wrapper-builds-payload', what: `${quote(n)} is used more than once` }));
+  }
+
+  private obstacle(node: ts.Node): void {
+    this.obstacles.push({ code: 'wrapper-builds-payload', what: quote(node) });
+  }
+
+  private inlined(node: ts.Expression, env: Env): string {
+    const start = node.getStart();
+    const changes: Change[] = [];
+    const replace = (at: ts.Node, text: string): void => {
+      changes.push({ start: at.getStart() - start, end: at.getEnd() - start, text });
+    };
+    const walk = (n: ts.Node): void => {
+      if (ts.isAwaitExpression(n) || ts.isYieldExpression(n)) {
+        this.obstacle(n);
+        return;
+      }
+      if (n !== node && ts.isExpression(n) && bare(n) !== n && !ts.isParenthesizedExpression(n)) {
+        replace(n, this.expression({ node: bare(n), env }));
+        return;
+      }
+      if (ts.isBinaryExpression(n) && isDefaulting(n) && this.values.isAbsent({ node: n.left, env })) {
+        replace(n, this.expression({ node: n.right, env }));
+        return;
+      }
+      if (ts.isPropertyAccessExpression(n) && this.readProperty(n, env, replace)) return;
+      if (n.kind === ts.SyntaxKind.ThisKeyword) {
+        this.obstacle(n.parent);
+        return;
+      }
+      if (ts.isShorthandPropertyAssignment(n)) {
+        const text = this.reference(n.name, env, node);
+        if (text !== undefined) replace(n, `${n.name.text}: ${text}`);
+        return;
+      }
+      if (ts.isIdentifier(n) && isReference(n)) {
+        const text = this.reference(n, env, node);
+        if (text !== undefined) replace(n, parenthesized(text, n));
+        return;
+      }
+      ts.forEachChild(n, walk);
+    };
+    walk(node);
+    const text = node.getText();
+    return spliced(text, changes, flattening(text));
+  }
+
+  /** `options.priority` with a literal passed for `options`, `this.source` with a constant behind it. */
+  private readProperty(
+    n: ts.PropertyAccessExpression,
+    env: Env,
+    replace: (at: ts.Node, text: string) => void,
+  ): boolean {
+    const owner = bare(n.expression);
+    if (owner.kind === ts.SyntaxKind.ThisKeyword) {
+      const folded = this.values.fold({ node: n, env });
+      if (folded.ok) replace(n, quoted(folded.text));
+      return folded.ok;
+    }
+    const passed = ts.isIdentifier(owner) ? this.values.passed(owner, env) : undefined;
+    if (passed === undefined) return false;
+    const text = this.member(passed, n.name.text);
+    if (text === undefined) return false;
+    replace(n, parenthesized(text, n));
+    return true;
+  }
+
+  /** `owner.name` as text: read out of a literal, else as a property read of what was passed. */
+  private member(owner: Value | 'absent', name: string): string | undefined {
+    if (owner === 'absent') return 'undefined';
+    const e = bare(owner.node);
+    if (ts.isObjectLiteralExpression(e)) {
+      const found = this.values.property(owner, name);
+      if (found === 'absent') return 'undefined';
+      if (found !== undefined) return this.expression(found);
+    }
+    if (owner.env !== undefined) return undefined;
+    const text = this.expression(owner);
+    return `${/^[\w$.]+$/.test(text) ? text : `(${text})`}.${name}`;
+  }
+
+  /** The text for a name of the wrapper; undefined keeps the name as it is. */
+  private reference(id: ts.Identifier, env: Env, within: ts.Node): string | undefined {
+    const symbol = this.values.symbolOf(id);
+    const declaration = symbol?.declarations?.[0];
+    if (declaration !== undefined && contains(within, declaration)) return undefined;
+    if (declaration === undefined || isAmbient(declaration)) {
+      if (declaration === undefined && !isNodeGlobal(id.text) && id.text !== 'undefined') this.obstacle(id);
+      return undefined;
+    }
+    if (!contains(env.fn, declaration)) {
+      const folded = this.values.fold({ node: id, env });
+      if (folded.ok) return quoted(folded.text);
+    } else {
+      const part = this.values.destructuredFrom(id, env);
+      const text = part === undefined ? undefined : this.member(part.whole, part.name);
+      if (text !== undefined) return text;
+      const followed = part === undefined ? this.values.followForText(id, env) : undefined;
+      if (followed === 'absent') return 'undefined';
+      if (followed !== undefined) return this.expression(followed);
+    }
+    this.obstacle(id);
+    return undefined;
+  }
+}
+
+function isAmbient(declaration: ts.Node): boolean {
+  return declaration.getSourceFile().isDeclarationFile;
+}
+
+function isDefaulting(n: ts.BinaryExpression): boolean {
+  return (
+    n.operatorToken.kind === ts.SyntaxKind.QuestionQuestionToken ||
+    n.operatorToken.kind === ts.SyntaxKind.BarBarToken
+  );
+}
+
+/** A name that stands for a value, not a property's name. */
+export function isReference(id: ts.Identifier): boolean {
+  const parent = id.parent;
+  if (ts.isPropertyAccessExpression(parent)) return parent.expression === id;
+  if (ts.isPropertyAssignment(parent)) return parent.initializer === id;
+  if (ts.isBindingElement(parent)) return parent.initializer === id;
+  if (ts.isMethodDeclaration(parent) || ts.isPropertyDeclaration(parent)) return false;
+  if (ts.isParameter(parent) || ts.isVariableDeclaration(parent)) return parent.initializer === id;
+  return !ts.isTypeNode(parent) && !ts.isQualifiedName(parent) && !ts.isLabeledStatement(parent);
+}
+
+function isSimple(e: ts.Expression): boolean {
+  if (ts.isIdentifier(e) || ts.isLiteralExpression(e) || e.kind === ts.SyntaxKind.ThisKeyword) return true;
+  return ts.isPropertyAccessExpression(e) && isSimple(bare(e.expression));
+}
+
+/** Parentheses where the place binds tighter than the text. */
+function parenthesized(text: string, place: ts.Node): string {
+  const parent = place.parent;
+  const loose =
+    ts.isPropertyAssignment(parent) ||
+    (ts.isCallExpression(parent) && parent.expression !== place) ||
+    (ts.isNewExpression(parent) && parent.expression !== place) ||
+    ts.isArrayLiteralExpression(parent) ||
+    ts.isTemplateSpan(parent) ||
+    ts.isSpreadAssignment(parent) ||
+    ts.isParenthesizedExpression(parent);
+  return loose || /^[\w$.'"]+$/.test(text) ? text : `(${text})`;
+}
+
+interface Change {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+/** `own` is applied to the pieces that stay. */
+function spliced(
+  text: string,
+  changes: readonly Change[],
+  own: (piece: string) => string = (piece) => piece,
+): string {
+  let result = '';
+  let at = 0;
+  for (const c of [...changes].sort((a, b) => a.start - b.start)) {
+    result += own(text.slice(at, c.start)) + c.text;
+    at = c.end;
+  }
+  return result + own(text.slice(at));
+}
+
+/** A wrapper's object literal on one line at the call; texts with line breaks inside strings or comments stay. */
+function flattening(text: string): (piece: string) => string {
+  if (!text.includes('\n') || /[`]|\/\/|\/\*/.test(text)) return (piece) => piece;
+  return (piece) =>
+    piece
+      .replace(/\s*\r?\n\s*/g, ' ')
+      .replace(/,\s*([}\])])/g, (_, close: string) => (close === '}' ? ' }' : close));
+}
+
+export function quoted(text: string): string {
+  return `'${text
+    .replace(/[\\']/g, '\\$&')
+    .replace(/\n/g, '\\n')
+    .replace(/\r/g, '\\r')
+    .replace(/[\u2028\u2029]/g, (c) => `\\u${c.charCodeAt(0).toString(16)}`)}'`;
+}

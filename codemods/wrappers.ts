@@ -1,0 +1,281 @@
+/**
+ * The repository's own functions that publish: discovery starts at calls of broker libraries and walks outwards,
+ * through functions, methods, object members and factories, as long as a function does nothing but publish. It
+ * refuses to call anything a wrapper by its name.
+ */
+
+import { ts } from 'ts-morph';
+import type { CodemodConfig, WrapperOverride } from './config.js';
+import type { Effect, Effects } from './effects.js';
+import { classOf } from './packages.js';
+import { isBrokerSend } from './publishes/amqplib.js';
+import type { Obstacle } from './reasons.js';
+import type { Resolver } from './resolve.js';
+import { calledName } from './resolve.js';
+import {
+  contains,
+  eachNode,
+  type Fn,
+  isFn,
+  lineOf,
+  nameOf,
+  ownCalls,
+  quote,
+  type Scope,
+  scopeOf,
+} from './syntax.js';
+
+export interface Wrapper {
+  /** `src/bus.ts#Bus.publish`: what unbroker.codemod.json calls it. */
+  readonly id: string;
+  readonly name: string;
+  readonly file: string;
+  readonly line: number;
+  readonly fn: Fn;
+  /** The one call inside that publishes: a broker call or another wrapper's. */
+  readonly inner: ts.CallExpression | undefined;
+  /** The mapping given in unbroker.codemod.json. */
+  readonly override: WrapperOverride | undefined;
+  /** Why calls of it cannot be rewritten. */
+  readonly obstacles: readonly Obstacle[];
+  /** What a rewrite of its calls changes besides: lost logs, messages it drops without a word. */
+  readonly notes: readonly string[];
+}
+
+export interface Discovery {
+  readonly wrappers: ReadonlyMap<Fn, Wrapper>;
+  /** Every call that publishes, wrappers' own inner calls included. */
+  readonly publishes: readonly ts.CallExpression[];
+  /** Functions declared to be no publishers. */
+  readonly denied: ReadonlySet<Fn>;
+}
+
+/** A chain of wrappers longer than this is followed no further. */
+const MAX_ROUNDS = 10;
+
+export function discoverWrappers(resolver: Resolver, effects: Effects, config: CodemodConfig): Discovery {
+  const search = new Search(resolver, effects, config);
+  return search.run();
+}
+
+export function wrapperId(resolver: Resolver, fn: Fn): string | undefined {
+  const name = nameOf(fn);
+  return name === undefined ? undefined : `${resolver.analysis.pathOf(fn.getSourceFile())}#${name}`;
+}
+
+class Search {
+  private readonly calls: ts.CallExpression[] = [];
+  private readonly callers = new Map<Fn, ts.CallExpression[]>();
+  private readonly overrides = new Map<Fn, WrapperOverride>();
+  private readonly denied = new Set<Fn>();
+
+  constructor(
+    private readonly resolver: Resolver,
+    private readonly effects: Effects,
+    private readonly config: CodemodConfig,
+  ) {}
+
+  run(): Discovery {
+    this.readConfig();
+    this.indexCalls();
+    const direct = this.calls.filter((call) => isBrokerSend(this.resolver.calleeOf(call)));
+    let publishes: ReadonlySet<ts.CallExpression> = new Set([
+      ...direct,
+      ...this.callsOf(this.overrides.keys()),
+    ]);
+    let wrappers = new Map<Fn, Wrapper>();
+    for (let round = 0; round < MAX_ROUNDS; round++) {
+      wrappers = this.judgeAll(publishes);
+      const next = new Set([...direct, ...this.callsOf(wrappers.keys())]);
+      const stable = next.size === publishes.size;
+      publishes = next;
+      if (stable) break;
+    }
+    return { wrappers, publishes: [...publishes], denied: this.denied };
+  }
+
+  private readConfig(): void {
+    if (this.config.wrappers.size === 0) return;
+    for (const file of this.resolver.analysis.own) {
+      eachNode(file, (node) => {
+        if (!isFn(node)) return;
+        const id = wrapperId(this.resolver, node);
+        const given = id === undefined ? undefined : this.config.wrappers.get(id);
+        if (given === false) this.denied.add(node);
+        else if (given !== undefined) this.overrides.set(node, given);
+      });
+    }
+  }
+
+  private indexCalls(): void {
+    for (const file of this.resolver.analysis.roots) {
+      eachNode(file, (node) => {
+        if (!ts.isCallExpression(node)) return;
+        this.calls.push(node);
+        const callee = this.resolver.calleeOf(node);
+        if (callee.kind !== 'own') return;
+        for (const fn of callee.fns) {
+          const list = this.callers.get(fn);
+          if (list === undefined) this.callers.set(fn, [node]);
+          else list.push(node);
+        }
+      });
+    }
+  }
+
+  /** Calls of these functions from elsewhere: a function that calls itself again is still one wrapper. */
+  private callsOf(fns: Iterable<Fn>): ts.CallExpression[] {
+    return [...fns].flatMap((fn) => (this.callers.get(fn) ?? []).filter((call) => !contains(fn, call)));
+  }
+
+  private judgeAll(publishes: ReadonlySet<ts.CallExpression>): Map<Fn, Wrapper> {
+    const byScope = new Map<Scope, ts.CallExpression[]>();
+    for (const call of publishes) {
+      const scope = scopeOf(call);
+      byScope.set(scope, [...(byScope.get(scope) ?? []), call]);
+    }
+    const wrappers = new Map<Fn, Wrapper>();
+    for (const [fn, override] of this.overrides) {
+      const wrapper = this.wrapper(fn, undefined, override, [], []);
+      if (wrapper !== undefined) wrappers.set(fn, wrapper);
+    }
+    for (const [scope, inner] of byScope) {
+      if (ts.isSourceFile(scope) || this.denied.has(scope) || wrappers.has(scope)) continue;
+      const wrapper = this.judge(scope, inner);
+      if (wrapper !== undefined) wrappers.set(scope, wrapper);
+    }
+    return wrappers;
+  }
+
+  private wrapper(
+    fn: Fn,
+    inner: ts.CallExpression | undefined,
+    override: WrapperOverride | undefined,
+    obstacles: readonly Obstacle[],
+    notes: readonly string[],
+  ): Wrapper | undefined {
+    const id = wrapperId(this.resolver, fn);
+    const name = nameOf(fn);
+    if (id === undefined || name === undefined) return undefined;
+    const file = this.resolver.analysis.pathOf(fn.getSourceFile());
+    return { id, name, file, line: lineOf(fn), fn, inner, override, obstacles, notes };
+  }
+
+  /** Undefined: this function does business of its own (it touches a database), so its publishes are call sites. */
+  private judge(fn: Fn, publishes: readonly ts.CallExpression[]): Wrapper | undefined {
+    if (fn.body === undefined || nameOf(fn) === undefined) return undefined;
+    const found = this.effects.of(fn.body);
+    if (found.some((e) => e.kind !== 'transport' && e.kind !== 'broker')) return undefined;
+    const [inner] = publishes;
+    if (inner === undefined) return undefined;
+    const obstacles: Obstacle[] = [];
+    const notes: string[] = [];
+    if (publishes.length > 1)
+      obstacles.push({ code: 'wrapper-unclear', what: `it publishes at ${publishes.length} places` });
+    obstacles.push(...transports(found));
+    this.surroundings(fn, inner, obstacles, notes);
+    for (const call of ownCalls(fn.body)) {
+      if (call !== inner && !publishes.includes(call)) this.sideCall(call, inner, obstacles, notes);
+    }
+    return this.wrapper(fn, inner, undefined, obstacles, notes);
+  }
+
+  /** Another call in a wrapper: broker set-up and plain functions are fine, an awaited unknown is not. */
+  private sideCall(
+    call: ts.CallExpression,
+    inner: ts.CallExpression,
+    obstacles: Obstacle[],
+    notes: string[],
+  ): void {
+    const callee = this.resolver.calleeOf(call);
+    if (callee.kind === 'builtin' || contains(inner, call) || contains(call, inner)) return;
+    if (callee.kind === 'package' && classOf(callee.role.pkg) === 'broker') return;
+    if (callee.kind === 'package' && classOf(callee.role.pkg) === 'transport') return;
+    if (ts.isExpressionStatement(call.parent)) notes.push(`no longer calls ${quote(call.expression)}`);
+    else if (callee.kind !== 'own' && ts.isAwaitExpression(call.parent)) {
+      obstacles.push({ code: 'wrapper-does-more', what: quote(call) });
+    }
+  }
+
+  /** What stands around the inner call: loops, conditions, early returns, catches. */
+  private surroundings(fn: Fn, inner: ts.CallExpression, obstacles: Obstacle[], notes: string[]): void {
+    for (let node: ts.Node = inner; node !== fn; node = node.parent) {
+      const parent = node.parent;
+      if (ts.isIterationStatement(parent, false) && node === parent.statement && !leavesAfter(node, inner)) {
+        obstacles.push({ code: 'wrapper-unclear', what: `it publishes in a loop (line ${lineOf(parent)})` });
+      }
+      if (ts.isIfStatement(parent) && node !== parent.expression)
+        this.condition(fn, parent.expression, obstacles, notes);
+      if (ts.isConditionalExpression(parent) && node !== parent.condition) {
+        this.condition(fn, parent.condition, obstacles, notes);
+      }
+      if (ts.isTryStatement(parent) && node === parent.tryBlock && parent.catchClause !== undefined) {
+        if (!hasThrow(parent.catchClause.block))
+          notes.push(`no longer hides publish errors (${calledName(inner)} in a catch)`);
+      }
+      if (ts.isBlock(parent) && ts.isStatement(node)) this.guards(fn, parent, node, obstacles, notes);
+    }
+  }
+
+  /** `if (!channel) return` before the publish. */
+  private guards(fn: Fn, block: ts.Block, until: ts.Statement, obstacles: Obstacle[], notes: string[]): void {
+    for (const statement of block.statements.slice(0, block.statements.indexOf(until))) {
+      if (!ts.isIfStatement(statement) || !hasReturn(statement.thenStatement)) continue;
+      this.condition(fn, statement.expression, obstacles, notes);
+    }
+  }
+
+  private condition(fn: Fn, condition: ts.Expression, obstacles: Obstacle[], notes: string[]): void {
+    if (this.mentionsParameter(fn, condition)) {
+      obstacles.push({
+        code: 'wrapper-unclear',
+        what: `it publishes only on a condition (${quote(condition)})`,
+      });
+    } else notes.push(`no longer drops the message without a word (${quote(condition)})`);
+  }
+
+  private mentionsParameter(fn: Fn, node: ts.Node): boolean {
+    let found = false;
+    eachNode(node, (n) => {
+      if (!ts.isIdentifier(n)) return;
+      const declaration = this.resolver.analysis.checker.getSymbolAtLocation(n)?.valueDeclaration;
+      if (declaration === undefined) return;
+      const parameter = fn.parameters.find((p) => contains(p, declaration));
+      // A channel that is passed in is part of the broker, not of the message.
+      if (parameter !== undefined && this.resolver.roleOf(n)?.what !== 'channel') found = true;
+    });
+    return found;
+  }
+}
+
+function transports(effects: readonly Effect[]): Obstacle[] {
+  return effects
+    .filter((e) => e.kind === 'transport')
+    .map((e) => ({ code: 'multi-transport', what: `${e.what}, ${quote(e.at)}` }));
+}
+
+/** A retry loop leaves once it has published; a loop over recipients goes on. */
+function leavesAfter(body: ts.Node, inner: ts.CallExpression): boolean {
+  let leaves = false;
+  eachNode(body, (n) => {
+    if ((ts.isReturnStatement(n) || ts.isBreakStatement(n)) && (n.pos >= inner.end || contains(n, inner)))
+      leaves = true;
+  });
+  return leaves;
+}
+
+function hasThrow(node: ts.Node): boolean {
+  return some(node, ts.isThrowStatement);
+}
+
+function hasReturn(node: ts.Node): boolean {
+  return some(node, ts.isReturnStatement);
+}
+
+function some(node: ts.Node, test: (n: ts.Node) => boolean): boolean {
+  let found = false;
+  eachNode(node, (n) => {
+    if (test(n)) found = true;
+  });
+  return found;
+}

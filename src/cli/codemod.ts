@@ -1,0 +1,161 @@
+/**
+ * `unbroker codemod scan` and `apply`: finds publishes after a commit in a caller's repository and turns them into
+ * enqueues inside the transaction. The repository is read, never run: no config file of it is loaded here.
+ */
+import { realpathSync, statSync } from 'node:fs';
+import { relative, resolve, sep } from 'node:path';
+import { Command, Option } from 'commander';
+import type { Plan, PlanOptions } from '../../codemods/index.js';
+import { EXIT } from '../errors.js';
+import { printable, report } from './context.js';
+import { print, printJson } from './output.js';
+
+interface CommonOptions {
+  readonly level: 'safe' | 'wrap';
+  readonly inlineSql?: boolean;
+  readonly types: boolean;
+  readonly root?: string;
+  readonly json?: boolean;
+}
+
+interface ScanOptions extends CommonOptions {
+  readonly diff?: boolean;
+  readonly markdown?: boolean;
+}
+
+interface ApplyOptions extends CommonOptions {
+  readonly write?: boolean;
+  readonly allowDirty?: boolean;
+  readonly todo?: boolean;
+}
+
+export function codemodCommand(): Command {
+  const command = new Command('codemod').description(
+    'turn publish-after-commit into an enqueue inside the transaction',
+  );
+  command.addCommand(
+    common(
+      new Command('scan').description(
+        'report every publish, what it would become, and why others are left alone',
+      ),
+    )
+      .option('--diff', 'print only the edits, as a unified diff')
+      .option('--markdown', 'print the report for a pull request')
+      .action(guarded(scan)),
+  );
+  command.addCommand(
+    common(new Command('apply').description('print the edits; with --write make them'))
+      .option('--write', 'edit the files; needs a clean git tree')
+      .option('--allow-dirty', 'write although something is uncommitted')
+      .option('--todo', 'leave one comment at each publish that is left alone')
+      .action(guarded(apply)),
+  );
+  return command;
+}
+
+function common(command: Command): Command {
+  return command
+    .argument('[paths...]', 'files or directories to report and edit; the whole repository is read')
+    .addOption(
+      new Option(
+        '--level <level>',
+        'safe: a transaction is there; wrap: also make one around autocommitted writes',
+      )
+        .choices(['safe', 'wrap'])
+        .default('safe'),
+    )
+    .option('--root <directory>', 'the repository (default: the working directory)')
+    .option('--inline-sql', 'call the SQL function through the handle instead of importing unbroker/enqueue')
+    .option('--no-types', 'do not look into installed packages: faster, less sure');
+}
+
+/** Errors become one line and an exit status, as in every verb. */
+function guarded<Options>(action: (paths: string[], options: Options) => Promise<void>) {
+  return async (paths: string[], _options: unknown, command: Command): Promise<void> => {
+    try {
+      process.exitCode = EXIT.ok;
+      await action(paths, command.optsWithGlobals<Options & CommonOptions>());
+    } catch (error) {
+      process.exitCode = report(error);
+    }
+  };
+}
+
+async function scan(paths: string[], options: ScanOptions): Promise<void> {
+  const codemods = await import('../../codemods/index.js');
+  const plan = codemods.makePlan(planOptions(paths, options, false));
+  if (options.diff) printDiff(codemods.renderDiff(plan.changes));
+  else if (options.markdown) printLines(codemods.renderMarkdown(plan));
+  else if (!options.json) printLines(codemods.renderText(plan));
+  if (options.json) printJson(codemods.renderJson(plan));
+}
+
+async function apply(paths: string[], options: ApplyOptions): Promise<void> {
+  const codemods = await import('../../codemods/index.js');
+  const plan = codemods.makePlan(planOptions(paths, options, options.todo === true));
+  const written = options.write
+    ? codemods.applyPlan(plan, { allowDirty: options.allowDirty === true })
+    : null;
+  if (options.json)
+    return printJson({
+      ...codemods.renderJson(plan),
+      written: written?.written ?? [],
+      reversePatch: written?.reversePatch ?? null,
+    });
+  printDiff(codemods.renderDiff(plan.changes));
+  for (const line of outcome(plan, written?.reversePatch ?? null, options.write === true))
+    process.stderr.write(`${printable(line)}\n`);
+}
+
+function outcome(plan: Plan, reversePatch: string | null, wrote: boolean): string[] {
+  const applied = plan.sites.filter((s) => s.applied).length;
+  const files = `${plan.changes.length} ${plan.changes.length === 1 ? 'file' : 'files'}`;
+  const left =
+    plan.counts.refused > 0 ? `; ${plan.counts.refused} left alone (unbroker codemod scan says why)` : '';
+  const lines = [
+    `${applied} ${applied === 1 ? 'publish' : 'publishes'} in ${files} ${wrote ? 'rewritten' : 'would be rewritten'}${left}.`,
+  ];
+  for (const skipped of plan.skipped)
+    lines.push(`Not looked at: ${skipped.path}: ${skipped.reason} (${skipped.detail}).`);
+  if (reversePatch !== null) lines.push(`To take it back: git apply ${reversePatch}`);
+  if (!wrote && plan.changes.length > 0) lines.push('Nothing was written: add --write.');
+  return lines;
+}
+
+function planOptions(paths: readonly string[], options: CommonOptions, todo: boolean): PlanOptions {
+  const root = options.root ?? rootFor(paths);
+  return {
+    root,
+    paths: paths.map((path) => resolve(path)).filter((path) => path !== resolve(root)),
+    level: options.level,
+    inlineSql: options.inlineSql === true,
+    todo,
+    types: options.types,
+  };
+}
+
+/** The working directory, unless one directory elsewhere is named: then that is the repository. */
+function rootFor(paths: readonly string[]): string {
+  const cwd = realpathSync(process.cwd());
+  const [only] = paths;
+  if (
+    only === undefined ||
+    paths.length > 1 ||
+    !(statSync(only, { throwIfNoEntry: false })?.isDirectory() ?? false)
+  )
+    return cwd;
+  const real = realpathSync(only);
+  const inside = relative(cwd, real);
+  return inside === '..' || inside.startsWith(`..${sep}`) ? real : cwd;
+}
+
+function printLines(text: string): void {
+  print(text.split('\n').map(printable).join('\n'));
+}
+
+/** Byte for byte into a pipe, so that git apply takes it; harmless on a terminal. */
+function printDiff(diff: string): void {
+  if (diff === '') return;
+  if (process.stdout.isTTY) printLines(diff.trimEnd());
+  else process.stdout.write(diff);
+}
