@@ -92,6 +92,22 @@ const failures = (held: readonly Failure[]): string[][] => [
   held.map((h) => h.name),
   held.map((h) => h.message),
 ];
+
+/**
+ * Rows are locked in the order given, and an extension of a worker's leases meets its own settlements: two that lock
+ * the same rows in different orders deadlock, and cost the worker a second. Settlements mostly come in order already.
+ */
+function inOrder<T extends Held>(held: readonly T[]): readonly T[] {
+  for (let i = 1; i < held.length; i += 1)
+    if (byId(held[i - 1] as T, held[i] as T) > 0) return [...held].sort(byId);
+  return held;
+}
+
+/** Decimal strings without leading zeros: the longer is the larger. */
+function byId(a: Held, b: Held): number {
+  return a.id.length - b.id.length || (a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
+}
+
 const json = (value: unknown): string | null =>
   value === undefined || value === null ? null : JSON.stringify(value);
 
@@ -256,32 +272,38 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
     /** Ids whose lease was prolonged; those missing are lost. */
     extend(db: Queryable, held: readonly Held[], leaseMs: number) {
-      return returnedIds(db, sql.extend, [ids(held), tokens(held), leaseMs]);
+      const mine = inOrder(held);
+      return returnedIds(db, sql.extend, [ids(mine), tokens(mine), leaseMs]);
     },
 
     complete(db: Queryable, held: readonly (Held & { readonly resultText: string | null })[]) {
-      if (held.every((h) => h.resultText === null))
-        return returnedIds(db, sql.complete, [ids(held), tokens(held)]);
-      const results = held.map((h) => h.resultText);
-      return returnedIds(db, sql.completeWithResults, [ids(held), tokens(held), results]);
+      const mine = inOrder(held);
+      if (mine.every((h) => h.resultText === null))
+        return returnedIds(db, sql.complete, [ids(mine), tokens(mine)]);
+      const results = mine.map((h) => h.resultText);
+      return returnedIds(db, sql.completeWithResults, [ids(mine), tokens(mine), results]);
     },
 
     /** Each settle answers the ids that it changed; those missing were no longer ours. */
     retry(db: Queryable, held: readonly (Held & Failure & { readonly delayMs: number })[]) {
-      const delays = held.map((h) => h.delayMs);
-      return returnedIds(db, sql.retry, [ids(held), tokens(held), delays, ...failures(held)]);
+      const mine = inOrder(held);
+      const delays = mine.map((h) => h.delayMs);
+      return returnedIds(db, sql.retry, [ids(mine), tokens(mine), delays, ...failures(mine)]);
     },
 
     snooze(db: Queryable, held: readonly (Held & { readonly delayMs: number })[]) {
-      return returnedIds(db, sql.snooze, [ids(held), tokens(held), held.map((h) => h.delayMs)]);
+      const mine = inOrder(held);
+      return returnedIds(db, sql.snooze, [ids(mine), tokens(mine), mine.map((h) => h.delayMs)]);
     },
 
     discard(db: Queryable, held: readonly (Held & Failure)[]) {
-      return returnedIds(db, sql.discard, [ids(held), tokens(held), ...failures(held)]);
+      const mine = inOrder(held);
+      return returnedIds(db, sql.discard, [ids(mine), tokens(mine), ...failures(mine)]);
     },
 
     release(db: Queryable, held: readonly Held[]) {
-      return returnedIds(db, sql.release, [ids(held), tokens(held)]);
+      const mine = inOrder(held);
+      return returnedIds(db, sql.release, [ids(mine), tokens(mine)]);
     },
 
     /** False when the lease is lost. `progressText` is JSON. */

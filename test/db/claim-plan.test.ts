@@ -121,6 +121,16 @@ describe('settings that talk the planner out of indexes', () => {
     await session.end();
   });
 
+  /** Compiling costs 187 ms a claim and planning anew some of it; neither shows in pages. */
+  test('the function pins what costs time and not pages', async () => {
+    const { rows } = await db.pool.query(
+      `select proconfig from pg_proc where oid = 'unbroker.claim(text[],int[],bool[],int,text,interval)'::regprocedure`,
+    );
+    expect(rows[0].proconfig).toEqual(
+      expect.arrayContaining(['jit=off', 'plan_cache_mode=force_generic_plan']),
+    );
+  });
+
   test('the settings of the caller are his own again after it', async () => {
     const session = await warmSession();
     const { rows } = await session.query(`select name from pg_settings where source = 'session'`);
