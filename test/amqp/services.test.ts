@@ -37,6 +37,7 @@ test('a private node keeps persistent messages through kill and stop, and goes o
   const { url, managementUrl } = server;
   const { channel } = await connect(url);
   await channel.assertQueue('orders', { durable: true });
+  await server.persistDeclarations();
   channel.sendToQueue('orders', Buffer.from('one'), { persistent: true });
   await channel.waitForConfirms();
 

@@ -13,6 +13,7 @@ import { PrivateServer } from './private-server.js';
 import {
   askVersion,
   configurationFile,
+  PERSIST_DECLARATIONS,
   pluginsFile,
   type RabbitOptions,
   type RabbitServer,
@@ -89,18 +90,19 @@ async function controlled(
     server.spawn();
     return server.waitUntilReady('RabbitMQ', ask, READY_WITHIN_MS);
   };
+  const ctl = async (args: readonly string[]): Promise<string> => {
+    const options = { env: environment, cwd, timeout: CTL_WITHIN_MS };
+    return (await run(join(programs, 'rabbitmqctl'), ['--quiet', ...args], options)).stdout;
+  };
   const version = await start();
   return {
-    ...{ way: 'local', url, managementUrl, version, controllable: true },
+    ...{ way: 'local', url, managementUrl, version, controllable: true, ctl },
     kill: () => server.kill(),
+    persistDeclarations: async () => void (await ctl(PERSIST_DECLARATIONS)),
     stop: () => server.stop('SIGTERM', STOP_WITHIN_MS),
     start: async () => void (await start()),
     pause: async () => server.pause(),
     resume: async () => server.resume(),
-    async ctl(args) {
-      const ctl = join(programs, 'rabbitmqctl');
-      return (await run(ctl, ['--quiet', ...args], { env: environment, cwd, timeout: CTL_WITHIN_MS })).stdout;
-    },
     async close() {
       // Nothing of it is kept, so there is nothing to flush.
       await server.kill();

@@ -9,6 +9,7 @@ import { startNode } from './rabbitmq-node.js';
 import {
   askVersion,
   configurationFile,
+  PERSIST_DECLARATIONS,
   pluginsFile,
   type RabbitOptions,
   type RabbitServer,
@@ -48,6 +49,7 @@ async function givenRabbit(url: string): Promise<RabbitServer> {
   return {
     ...{ way: 'url', url, version, controllable: false, managementUrl: await findManagement(url) },
     ...{ kill: refuse, stop: refuse, start: refuse, pause: refuse, resume: refuse, ctl: refuse },
+    persistDeclarations: refuse,
     close: () => Promise.resolve(),
   };
 }
@@ -88,16 +90,17 @@ async function startDocker(options: RabbitOptions): Promise<RabbitServer | strin
     await callManagement(managementUrl, 'GET', '/whoami');
     return askVersion(url);
   };
+  const ctl = (args: readonly string[]) => container.exec(['rabbitmqctl', '--quiet', ...args]);
   const ready = () => until('RabbitMQ answers', answers, { withinMs: READY_WITHIN_MS });
   return {
-    ...{ way: 'docker', url, managementUrl, version: await ready(), controllable: true },
+    ...{ way: 'docker', url, managementUrl, version: await ready(), controllable: true, ctl },
     kill: () => container.kill(),
     stop: () => container.stop(),
     async start() {
       await container.start();
       await ready();
     },
-    ctl: (args) => container.exec(['rabbitmqctl', '--quiet', ...args]),
+    persistDeclarations: async () => void (await ctl(PERSIST_DECLARATIONS)),
     ...{ pause: () => container.pause(), resume: () => container.resume(), close: () => container.close() },
   };
 }
