@@ -226,18 +226,27 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     /** Inserts jobs in any state with their history, in one statement; ids in the order given. */
     async importMany(db: Queryable, jobs: readonly ImportedJob[]): Promise<string[]> {
       const at = new Date().toISOString();
+      const pack = new Pack();
+      const payloads = pack.add(
+        jobs.map((j) => (j.payloadText === null ? null : Buffer.from(j.payloadText))),
+      );
+      const bodies = pack.add(jobs.map((j) => j.body));
+      const headers = pack.add(
+        jobs.map((j) => (j.headers === null ? null : Buffer.from(JSON.stringify(j.headers)))),
+      );
       return returnedIds(db, sql.importMany, [
         jobs.map((j) => j.kind),
-        jobs.map((j) => j.payloadText),
-        jobs.map((j) => j.body),
         jobs.map((j) => j.contentType),
+        pack.bytes(),
+        ...payloads,
+        ...bodies,
+        ...headers,
         jobs.map((j) => j.state),
         jobs.map((j) => j.priority),
         jobs.map((j) => j.runAtMs),
         jobs.map((j) => j.attempts),
         jobs.map((j) => j.maxAttempts),
         jobs.map((j) => j.dedupeKey),
-        jobs.map((j) => json(j.headers)),
         jobs.map((j) => j.source),
         jobs.map((j) => (j.error ? json([{ at, attempt: j.attempts, ...storable(j.error) }]) : null)),
       ]);
@@ -386,4 +395,25 @@ function storable(error: { readonly name: string; readonly message: string }) {
     name: storableText(error.name, 100),
     message: storableText(error.message, LIMITS.errorMessageLength),
   };
+}
+
+/** Many byte strings as one value, each with where it begins (from 1, as SQL counts) and its length, null for null. */
+class Pack {
+  readonly #parts: Buffer[] = [];
+  #next = 1;
+
+  add(parts: readonly (Buffer | null)[]): [starts: number[], lengths: (number | null)[]] {
+    const starts: number[] = [];
+    for (const part of parts) {
+      starts.push(this.#next);
+      if (part === null) continue;
+      this.#parts.push(part);
+      this.#next += part.length;
+    }
+    return [starts, parts.map((part) => part?.length ?? null)];
+  }
+
+  bytes(): Buffer {
+    return Buffer.concat(this.#parts);
+  }
 }
