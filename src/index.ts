@@ -21,11 +21,27 @@ export type {
   JobError,
   JobState,
   Json,
+  Misfire,
   NewJob,
   Queryable,
   RetryPolicy,
+  Schedule,
 } from './jobs/job.js';
 export { Discard, type Outcome, RetryAfter, Snooze } from './jobs/settle.js';
 export { createWorker, type Worker, type WorkerEvent, type WorkerOptions } from './jobs/worker.js';
 export type { Log } from './log.js';
 export { type MigrateOptions, type MigrateResult, migrate, migrationSql } from './migrate.js';
+export {
+  createSchedules,
+  findSchedule,
+  listSchedules,
+  nextRuns,
+  pauseSchedule,
+  resumeSchedule,
+  type ScheduleOptions,
+  type Schedules,
+  schedule,
+  scheduleHistory,
+  triggerSchedule,
+  unschedule,
+} from './schedules.js';

@@ -168,3 +168,33 @@ export interface Job {
   readonly createdAt: Date;
   readonly finishedAt: Date | null;
 }
+
+/** What happens to slots that passed while nobody fired them: dropped, one job for all of them, one job each. */
+export type Misfire = 'skip' | 'once' | 'all';
+
+/** A schedule at rest. Its priority, attempts, headers and policy are those of the jobs that it fires. */
+export interface Schedule {
+  readonly id: string;
+  /** Unique in the schema. */
+  readonly name: string;
+  readonly kind: string;
+  readonly payloadText: string | null;
+  readonly priority: number;
+  readonly maxAttempts: number;
+  readonly headers: Json;
+  readonly retryPolicy: RetryPolicy | null;
+  /** Which door made it; the jobs it fires have `schedule:` and its name instead. */
+  readonly source: string | null;
+  /** A cron expression or `@every 90s`. */
+  readonly cron: string;
+  readonly timeZone: string;
+  readonly misfire: Misfire;
+  readonly paused: boolean;
+  /** Null once it has ended. May lie in the past: missed, or passed while paused. */
+  readonly nextRunAt: Date | null;
+  /** No slot at or after it. */
+  readonly endAt: Date | null;
+  /** Slots up to here are fired or dropped. */
+  readonly slotsUntil: Date;
+  readonly createdAt: Date;
+}

@@ -8,10 +8,8 @@
  */
 import { Cron, CronPattern } from 'croner';
 import { EXIT, UnbrokerError } from '../errors.js';
+import type { Misfire } from './job.js';
 import { findZone, type Zone } from './zone.js';
-
-/** What happens to slots that passed while nobody fired them. */
-export type Misfire = 'skip' | 'once' | 'all';
 
 export const MISFIRES: readonly Misfire[] = ['skip', 'once', 'all'];
 
@@ -171,11 +169,11 @@ function nextRunning(rule: CronRule, fromMs: number, wallMs: number, horizonMs: 
   return null;
 }
 
-/** Up to `count` slots after an instant and before `endsAtMs`. */
-export function slotsAfter(rule: Rule, afterMs: number, count: number, endsAtMs: number | null): number[] {
+/** Up to `count` slots after an instant and before `endAtMs`. */
+export function slotsAfter(rule: Rule, afterMs: number, count: number, endAtMs: number | null): number[] {
   const slots: number[] = [];
   let atMs = nextAfter(rule, afterMs);
-  while (atMs !== null && slots.length < count && atMs < (endsAtMs ?? Number.POSITIVE_INFINITY)) {
+  while (atMs !== null && slots.length < count && atMs < (endAtMs ?? Number.POSITIVE_INFINITY)) {
     slots.push(atMs);
     atMs = nextAfter(rule, atMs);
   }
@@ -187,7 +185,7 @@ export interface DueSchedule {
   readonly runAtMs: number;
   readonly nowMs: number;
   /** No slot at or after it. */
-  readonly endsAtMs: number | null;
+  readonly endAtMs: number | null;
   readonly misfire: Misfire;
 }
 
@@ -199,7 +197,7 @@ export interface Firing {
 
 /** What is due, by the misfire policy. Every slot up to now is then settled: fired or dropped. */
 export function decideFiring(rule: Rule, due: DueSchedule): Firing {
-  const endMs = due.endsAtMs ?? Number.POSITIVE_INFINITY;
+  const endMs = due.endAtMs ?? Number.POSITIVE_INFINITY;
   if (due.runAtMs >= endMs) return { slotsMs: [], nextMs: null };
   const followingMs = nextAfter(rule, due.runAtMs);
   const onlyOne = followingMs === null || followingMs > due.nowMs;

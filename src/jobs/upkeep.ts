@@ -1,10 +1,13 @@
 /**
- * What must happen whoever works: expired leases are taken back, old finished rows removed. Each sweep is bounded and
- * safe to run from any number of processes at once; none of it knows or asks which kinds anybody registered.
+ * What must happen whoever works: expired leases are taken back, old finished rows removed, schedules fired. Each sweep
+ * is bounded and safe to run from any number of processes at once; none of it knows or asks which kinds anybody
+ * registered.
  */
+import type { UnbrokerError } from '../errors.js';
+import { Firing } from './firing.js';
 import type { Queryable } from './job.js';
 import { within } from './signal.js';
-import type { Reaped, Store } from './store.js';
+import type { Fired, Reaped, Store } from './store.js';
 
 export interface UpkeepOptions {
   readonly store: Store;
@@ -14,6 +17,9 @@ export interface UpkeepOptions {
   /** Finished rows older than this are removed. Default: kept for ever. */
   readonly retentionMs?: number;
   readonly onReaped?: (reaped: readonly Reaped[]) => void;
+  readonly onFired?: (fired: readonly Fired[]) => void;
+  /** A schedule whose expression or zone this process cannot read. */
+  readonly onUnreadable?: (id: string, error: UnbrokerError) => void;
   /** After each sweep that the database answered. */
   readonly onSwept?: () => void | Promise<void>;
   readonly onError?: (error: unknown) => void;
@@ -26,22 +32,27 @@ const MAX_SWEEP_MS = 60_000;
 
 export class Upkeep {
   #timer: NodeJS.Timeout | undefined;
+  #firingTimer: NodeJS.Timeout | undefined;
   #stopped = true;
   readonly #options: UpkeepOptions;
+  readonly #firing: Firing;
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
+    this.#firing = new Firing(options);
   }
 
   /** First sweep at once: after a crash its jobs should not wait longer than they must. */
   start(): void {
     this.#stopped = false;
     void this.#turn();
+    void this.#fire();
   }
 
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
+    clearTimeout(this.#firingTimer);
   }
 
   /** One sweep. Throws what the database throws. */
@@ -65,7 +76,24 @@ export class Upkeep {
       this.#options.onError?.(error);
     }
     if (this.#stopped) return;
-    const everyMs = this.#options.everyMs ?? 5_000;
-    this.#timer = setTimeout(() => void this.#turn(), everyMs * (0.875 + Math.random() / 4));
+    this.#timer = setTimeout(() => void this.#turn(), this.#sweepMs());
+  }
+
+  /** On a timer of its own: a schedule fires at its time, not at the next sweep. */
+  async #fire(): Promise<void> {
+    let waitMs: number;
+    try {
+      waitMs = await within(this.#firing.sweep(), MAX_SWEEP_MS);
+    } catch (error) {
+      this.#options.onError?.(error);
+      waitMs = this.#sweepMs();
+    }
+    if (this.#stopped) return;
+    // Not all at the same moment: one is enough to fire, the others would compute for nothing.
+    this.#firingTimer = setTimeout(() => void this.#fire(), Math.ceil(waitMs) + Math.random() * 20);
+  }
+
+  #sweepMs(): number {
+    return (this.#options.everyMs ?? 5_000) * (0.875 + Math.random() / 4);
   }
 }

@@ -14,7 +14,7 @@ import { DEFAULT_SCHEMA } from './schema-name.js';
 import { type Outcome, settle } from './settle.js';
 import { Settler } from './settler.js';
 import { Signal, within } from './signal.js';
-import { createStore, type KindDemand, type Reaped, type Store } from './store.js';
+import { createStore, type Fired, type KindDemand, type Reaped, type Store } from './store.js';
 import { Upkeep } from './upkeep.js';
 
 export interface WorkerOptions {
@@ -46,6 +46,7 @@ export type WorkerEvent =
   /** The lease ended before the outcome was written: another start may follow or have followed. */
   | { readonly type: 'lost'; readonly job: ClaimedJob }
   | { readonly type: 'reaped'; readonly jobs: readonly Reaped[] }
+  | { readonly type: 'fired'; readonly schedules: readonly Fired[] }
   | { readonly type: 'idle' }
   | { readonly type: 'database-error'; readonly error: unknown };
 
@@ -146,6 +147,11 @@ class JobWorker implements Worker {
         everyMs: upkeepMs,
         ...(options.retentionMs === undefined ? {} : { retentionMs: options.retentionMs }),
         onReaped: (jobs) => this.#emit?.({ type: 'reaped', jobs }),
+        onFired: (schedules) => {
+          this.#emit?.({ type: 'fired', schedules });
+          this.wake();
+        },
+        onUnreadable: (schedule, error) => this.#log.warn({ schedule, code: error.code }, error.line),
         onSwept: () => this.#lookForSolo(),
       });
     }

@@ -1,0 +1,214 @@
+/**
+ * Schedules, for callers: put one by its name, pause, resume, trigger, look ahead. A schedule is a row of the jobs table;
+ * each of its slots becomes a job of its kind. Every function takes the caller's transaction or pool first; the workers'
+ * upkeep does the firing.
+ */
+import { prepare } from './enqueue.js';
+import { EXIT, UnbrokerError } from './errors.js';
+import type { EnqueueOptions, Job, Misfire, Queryable, Schedule } from './jobs/job.js';
+import { MISFIRES, nextAfter, parseRule, SCHEDULE_LIMITS, slotsAfter } from './jobs/schedule.js';
+import { createStore, type ScheduleFilter } from './jobs/store.js';
+import { isStorable } from './jobs/text.js';
+import { findZone, zoneUnknown } from './jobs/zone.js';
+
+/** `priority`, `maxAttempts`, `headers` and `retryPolicy` are those of the jobs it fires; `source` is the schedule's own. */
+export interface ScheduleOptions
+  extends Pick<EnqueueOptions, 'priority' | 'maxAttempts' | 'headers' | 'retryPolicy' | 'source'> {
+  /** Unique in the schema; 1 to 200 characters. */
+  readonly name: string;
+  readonly kind: string;
+  /** Default null. */
+  readonly payload?: unknown;
+  /** 5 fields, 6 with seconds first, a nickname (`@daily`) or `@every 90s`. This or `everyMs`. */
+  readonly cron?: string;
+  /** The same as `@every`: multiples of it since 1970 UTC. 1,000 to 366 days. */
+  readonly everyMs?: number;
+  /** IANA name. Default UTC. */
+  readonly timeZone?: string;
+  /** For slots that passed while nobody fired them. Default `once`. */
+  readonly misfire?: Misfire;
+  /** No slot before it. Default: now. */
+  readonly startAt?: Date;
+  /** No slot at or after it. Default: never ends. */
+  readonly endAt?: Date;
+  /** Default: as it is; a new schedule is not paused. */
+  readonly paused?: boolean;
+}
+
+/** The functions, bound to a schema. */
+export interface Schedules {
+  /**
+   * Makes the schedule, or changes the one of that name; `created` tells which. The same rule put again keeps the next
+   * slot, missed ones included. Throws `schedule-invalid`, `schedule-never`, `time-zone-unknown`, and TypeError as
+   * enqueue does; nothing is written then.
+   */
+  schedule(db: Queryable, options: ScheduleOptions): Promise<Schedule & { readonly created: boolean }>;
+  /** Removes it; jobs that it fired stay. False when there is none. */
+  unschedule(db: Queryable, name: string): Promise<boolean>;
+  /** No slot fires until it is resumed. Null when there is none. */
+  pauseSchedule(db: Queryable, name: string): Promise<Schedule | null>;
+  /** Goes on with the next slot; those that passed meanwhile are dropped. Null when there is none. */
+  resumeSchedule(db: Queryable, name: string): Promise<Schedule | null>;
+  /** One job now, beside its slots, even while paused; its id. Null when there is none. */
+  triggerSchedule(db: Queryable, name: string): Promise<string | null>;
+  findSchedule(db: Queryable, name: string): Promise<Schedule | null>;
+  /** By name; 50 unless `limit` says otherwise. */
+  listSchedules(db: Queryable, filter?: ScheduleFilter): Promise<Schedule[]>;
+  /** The next `count` slots (default 5, at most 1,000), as if it were not paused. Null when there is no such schedule. */
+  nextRuns(db: Queryable, name: string, count?: number): Promise<Date[] | null>;
+  /** Jobs that it fired, newest first, while they are kept. */
+  scheduleHistory(
+    db: Queryable,
+    name: string,
+    options?: { readonly limit?: number; readonly beforeId?: string },
+  ): Promise<Job[]>;
+}
+
+const MAX_RESUMES = 5;
+const MAX_AT_MS = Date.UTC(9999, 0);
+
+/** For a schema other than `unbroker`. Throws `schema-invalid`. */
+export function createSchedules(schema?: string): Schedules {
+  const store = createStore(schema);
+  /** Spelling in Postgres of the zones it was asked for: asking costs it 40 ms (it reads every zone file). */
+  const spellings = new Map<string, string>();
+
+  const nowAndZone = async (db: Queryable, name: string): Promise<{ nowMs: number; timeZone: string }> => {
+    const { canonicalName } = findZone(name);
+    const key = name.toLowerCase();
+    const known = key === 'utc' ? 'UTC' : spellings.get(key);
+    if (known !== undefined) return { nowMs: await store.clock(db), timeZone: known };
+    // An older tzdata may have only the older name (Europe/Kiev). Only of an Area/City: ACT is Darwin to ICU alone.
+    const names = key.includes('/') ? [key, canonicalName.toLowerCase()] : [key];
+    const { nowMs, timeZone } = await store.clockAndZone(db, names);
+    if (timeZone === null) throw zoneUnknown(name, 'Postgres');
+    spellings.set(key, timeZone);
+    return { nowMs, timeZone };
+  };
+
+  return {
+    async schedule(db, options) {
+      checkOptions(options);
+      const { name, kind, payload, timeZone = 'UTC', misfire = 'once', startAt, endAt, paused } = options;
+      const { priority, maxAttempts, headers, retryPolicy, source } = options;
+      const carried = { priority, maxAttempts, headers, retryPolicy, source };
+      const job = prepare({ kind, payload, ...given(carried) });
+      const rule = parseRule(options.cron ?? `@every ${options.everyMs}ms`, timeZone);
+      const now = await nowAndZone(db, timeZone);
+      const afterMs = Math.max(now.nowMs, (startAt?.getTime() ?? 0) - 1);
+      const nextMs = nextAfter(rule, afterMs);
+      if (nextMs === null) throw never(`in ${SCHEDULE_LIMITS.horizonYears} years`);
+      return store.putSchedule(db, {
+        name,
+        job,
+        cron: rule.text,
+        timeZone: now.timeZone,
+        misfire,
+        paused,
+        startAt: startAt ?? null,
+        endAt: endAt ?? null,
+        nextRunAt: endAt !== undefined && nextMs >= endAt.getTime() ? null : new Date(nextMs),
+        slotsUntil: new Date(afterMs),
+        tzVersion: tzVersion(),
+      });
+    },
+
+    unschedule: (db, name) => store.deleteSchedule(db, name),
+    pauseSchedule: (db, name) => store.pauseSchedule(db, name),
+
+    async resumeSchedule(db, name) {
+      for (let tries = 0; tries < MAX_RESUMES; tries += 1) {
+        const found = await store.findSchedule(db, name);
+        if (found === null || !found.paused) return found;
+        const afterMs = Math.max(await store.clock(db), found.slotsUntil.getTime());
+        const [nextMs] = slotsAfter(parseRule(found.cron, found.timeZone), afterMs, 1, endOf(found));
+        const resumed = await store.resumeSchedule(db, found, {
+          nextRunAt: nextMs === undefined ? null : new Date(nextMs),
+          slotsUntil: new Date(afterMs),
+          tzVersion: tzVersion(),
+        });
+        if (resumed !== null) return resumed;
+      }
+      throw new UnbrokerError('schedule-busy', 'The schedule was changed each time it was to be resumed', {
+        hint: 'Resume it again; if it stays, look for who changes it.',
+      });
+    },
+
+    triggerSchedule: (db, name) => store.triggerSchedule(db, name),
+    findSchedule: (db, name) => store.findSchedule(db, name),
+    listSchedules: (db, filter) => store.listSchedules(db, filter),
+
+    async nextRuns(db, name, count = 5) {
+      const found = await store.findSchedule(db, name);
+      if (found === null || found.nextRunAt === null) return found === null ? null : [];
+      const wanted = Math.max(1, Math.min(Math.trunc(count), 1_000));
+      const nowMs = Math.max(await store.clock(db), found.slotsUntil.getTime());
+      const rule = parseRule(found.cron, found.timeZone);
+      // A run_at ahead may have been set by hand; the rule goes on from there.
+      const ahead = found.paused || found.nextRunAt.getTime() <= nowMs ? [] : [found.nextRunAt.getTime()];
+      const more = slotsAfter(rule, ahead[0] ?? nowMs, wanted - ahead.length, endOf(found));
+      return [...ahead, ...more].map((ms) => new Date(ms));
+    },
+
+    scheduleHistory: (db, name, { limit = 50, beforeId } = {}) =>
+      store.scheduleHistory(db, name, limit, beforeId ?? null),
+  };
+}
+
+const standard = createSchedules();
+
+export const {
+  schedule,
+  unschedule,
+  pauseSchedule,
+  resumeSchedule,
+  triggerSchedule,
+  findSchedule,
+  listSchedules,
+  nextRuns,
+  scheduleHistory,
+} = standard;
+
+const endOf = (schedule: Schedule): number | null => schedule.endAt?.getTime() ?? null;
+
+const tzVersion = (): string => process.versions['tz'] ?? '';
+
+/** Without the undefined ones: an option that is not given must not look given. */
+function given<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
+}
+
+function checkOptions(options: ScheduleOptions): void {
+  const { name, cron, everyMs, misfire, startAt, endAt } = options;
+  const { nameLength } = SCHEDULE_LIMITS;
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
+  const plain = typeof name === 'string' && isStorable(name) && !/[\u0000-\u001f\u007f]/.test(name);
+  if (!plain || name.length < 1 || name.length > nameLength) {
+    throw invalid('its name cannot be used', `Use 1 to ${nameLength} characters without control characters.`);
+  }
+  if ((typeof cron === 'string') === (typeof everyMs === 'number')) {
+    throw invalid('it has no rule, or two', 'Give cron or everyMs.');
+  }
+  if (misfire !== undefined && !MISFIRES.includes(misfire)) {
+    throw invalid('its misfire policy is unknown', `Use ${MISFIRES.join(', ')}.`);
+  }
+  for (const [what, at] of Object.entries({ startAt, endAt })) {
+    const ok = at === undefined || (at instanceof Date && at.getTime() >= 0 && at.getTime() < MAX_AT_MS);
+    if (!ok) throw invalid(`its ${what} is not a date`, 'Give a Date from 1970 to 9998.');
+  }
+  if (startAt !== undefined && endAt !== undefined && endAt <= startAt) throw never('before its endAt');
+}
+
+function invalid(why: string, hint: string): UnbrokerError {
+  return new UnbrokerError('schedule-invalid', `The schedule is not valid: ${why}`, {
+    hint,
+    exitStatus: EXIT.badInput,
+  });
+}
+
+function never(when: string): UnbrokerError {
+  return new UnbrokerError('schedule-never', `The schedule would never fire ${when}`, {
+    hint: 'Correct its cron expression or its dates; unbroker schedules next shows what an expression means.',
+    exitStatus: EXIT.badInput,
+  });
+}
