@@ -9,16 +9,21 @@ export interface KnexHandle {
   raw(sql: string): { options(options: { readonly values: unknown[] }): PromiseLike<unknown> };
 }
 
+/** An escaped `?` is all that Knex changes in a text without bindings. */
+export function fromKnex(handle: KnexHandle): Queryable {
+  return { query: (text, values) => queryThroughKnex(handle, text.replaceAll('?', '\\?'), values) };
+}
+
 /**
  * Values travel as `values` of pg's own query object, not as Knex bindings: those need `?` for `$1`, read `:name` as a
- * key, and are written into the message of every error. An escaped `?` is the only thing Knex changes in such a text.
+ * key, and are written into the message of every error. For MikroORM, too, whose Knex leaves the text alone.
  */
-export function fromKnex(handle: KnexHandle): Queryable {
-  return {
-    async query(text, values) {
-      const query = handle.raw(text.replaceAll('?', '\\?')).options({ values: plainParameters(values) });
-      const { rows, rowCount } = (await query) as Awaited<ReturnType<Queryable['query']>>;
-      return { rows, rowCount };
-    },
-  };
+export async function queryThroughKnex(
+  handle: KnexHandle,
+  text: string,
+  values: readonly unknown[] | undefined,
+): ReturnType<Queryable['query']> {
+  const result = await handle.raw(text).options({ values: plainParameters(values) });
+  const { rows, rowCount } = result as Awaited<ReturnType<Queryable['query']>>;
+  return { rows, rowCount };
 }
