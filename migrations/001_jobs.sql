@@ -44,6 +44,8 @@ create table {schema}.jobs (
     end),
   constraint jobs_finished check ((finished_at is not null) = (state in ('done', 'dead', 'cancelled'))),
   constraint jobs_on_lease_expired check (on_lease_expired in ('park')),
+  -- The reaper appends to errors: one row with something else there would stop every sweep.
+  constraint jobs_errors check (jsonb_typeof(errors) = 'array'),
   constraint jobs_lengths check (
     length(dedupe_key) between 1 and 500 and length(ordering_key) between 1 and 500
     and length(source) <= 1000 and length(content_type) <= 255 and length(locked_by) <= 255)

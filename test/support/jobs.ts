@@ -108,6 +108,12 @@ export async function jobsDatabase({
       return opened;
     },
     async clear() {
+      // A test that failed may have left a transaction open: the next one must not wait for it.
+      await pool.query(
+        `select pg_terminate_backend(pid) from pg_stat_activity
+         where datname = current_database() and pid <> pg_backend_pid()
+           and (state like 'idle in transaction%' or cardinality(pg_blocking_pids(pid)) > 0)`,
+      );
       await pool.query(`truncate ${jobs}`);
     },
     async close() {

@@ -1,0 +1,276 @@
+/** Expired leases are taken back, once, whoever the worker was; what finished or extended meanwhile is left alone. */
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import type { ClaimedJob } from '../../src/jobs/job.js';
+import type { Reaped } from '../../src/jobs/store.js';
+import { Upkeep } from '../../src/jobs/upkeep.js';
+import { auditReport, installAudit } from '../support/audit.js';
+import { jobsDatabase, type Session } from '../support/jobs.js';
+
+const db = await jobsDatabase();
+await installAudit(db.pool);
+afterAll(async () => {
+  expect((await auditReport(db.pool)).problems).toEqual([]);
+  await db.close();
+});
+beforeEach(() => db.clear());
+
+const { store } = db;
+
+describe('what becomes of an expired lease', () => {
+  test('ready again, alone, its attempt spent and the reason noted', async () => {
+    const [id] = (await db.put('a', [1], { maxAttempts: 2 })) as [string];
+    await db.claim('a', { worker: 'gone:1' });
+    await db.expire();
+    expect(await store.reap(db.pool, 10)).toEqual([{ id, kind: 'a', state: 'ready' }]);
+    const row = await db.job(id);
+    expect(row).toMatchObject({
+      state: 'ready',
+      attempts: 1,
+      lockedUntil: null,
+      lockedBy: null,
+      finishedAt: null,
+    });
+    expect(row.errors).toMatchObject([
+      { attempt: 1, name: 'lease-expired', message: expect.stringContaining('gone:1') },
+    ]);
+    expect(await db.claim('a')).toEqual([]);
+    expect(await store.claimSolo(db.pool, [{ kind: 'a', limit: 1, park: false }], 'w', 1_000)).toMatchObject({
+      id,
+      attempt: 2,
+    });
+  });
+
+  test('dead when its attempts are used up', async () => {
+    const [id] = (await db.put('a', [1], { maxAttempts: 1 })) as [string];
+    await db.claim('a');
+    await db.expire();
+    expect(await store.reap(db.pool, 10)).toEqual([{ id, kind: 'a', state: 'dead' }]);
+    expect(await db.job(id)).toMatchObject({
+      state: 'dead',
+      attempts: 1,
+      finishedAt: expect.any(Date),
+      errors: [{ name: 'lease-expired' }],
+    });
+  });
+
+  test('dead at once when the kind parks, however many attempts are left', async () => {
+    const [id] = (await db.put('a', [1])) as [string];
+    await db.claim('a', { park: true });
+    await db.expire();
+    await store.reap(db.pool, 10);
+    expect(await db.job(id)).toMatchObject({
+      state: 'dead',
+      attempts: 1,
+      errors: [{ name: 'lease-expired-parked' }],
+    });
+    // An operator looked and lets it run again: the next claim decides anew.
+    expect(await store.operatorRetry(db.pool, [id], 1)).toEqual([id]);
+    await db.claim('a', { park: false });
+    await db.expire();
+    await store.reap(db.pool, 10);
+    expect((await db.job(id)).state).toBe('ready');
+  });
+
+  test('nothing while it lasts, in whatever state', async () => {
+    await db.put('a', [1, 2, 3]);
+    await db.claim('a', { total: 1 });
+    expect(await store.reap(db.pool, 10)).toEqual([]);
+    expect(await db.states()).toEqual({ ready: 2, running: 1 });
+  });
+
+  test('of kinds that nobody here knows, too', async () => {
+    await db.put('of another team', [1]);
+    await db.claim('of another team');
+    await db.expire();
+    expect(await store.reap(db.pool, 10)).toHaveLength(1);
+  });
+});
+
+describe('races', () => {
+  /** Starts the reaper, waits until it has answered or is blocked, lets the other side commit, and returns its answer. */
+  async function reapBeside(other: Session, end: 'commit' | 'rollback'): Promise<readonly Reaped[]> {
+    const reaper = await db.session();
+    const reaping = store.reap(reaper, 10);
+    await Promise.race([reaping, reaper.untilBlocked()]);
+    await other.query(end);
+    const reaped = await reaping;
+    await reaper.end();
+    return reaped;
+  }
+
+  async function expiredJob(): Promise<ClaimedJob> {
+    await db.put('a', [1]);
+    const [job] = await db.claim('a');
+    await db.expire();
+    return job as ClaimedJob;
+  }
+
+  test('a job that completes at the same time stays done', async () => {
+    const job = await expiredJob();
+    const worker = await db.session();
+    await worker.query('begin');
+    expect(await store.complete(worker, [{ ...job, resultText: null }])).toEqual([job.id]);
+    expect(await reapBeside(worker, 'commit')).toEqual([]);
+    expect((await db.job(job.id)).state).toBe('done');
+  });
+
+  test('a lease that is prolonged at the same time stays with its worker', async () => {
+    const job = await expiredJob();
+    const worker = await db.session();
+    await worker.query('begin');
+    expect(await store.extend(worker, [job], 60_000)).toEqual([job.id]);
+    expect(await reapBeside(worker, 'commit')).toEqual([]);
+    expect(await db.job(job.id)).toMatchObject({ state: 'running', attempts: 1 });
+    expect(await store.complete(db.pool, [{ ...job, resultText: null }])).toEqual([job.id]);
+  });
+
+  test('a completion that is rolled back leaves the job to the next sweep', async () => {
+    const job = await expiredJob();
+    const worker = await db.session();
+    await worker.query('begin');
+    await store.complete(worker, [{ ...job, resultText: null }]);
+    await reapBeside(worker, 'rollback');
+    await store.reap(db.pool, 10);
+    expect((await db.job(job.id)).state).toBe('ready');
+  });
+
+  test('a row that is locked does not stop the sweep of the others', async () => {
+    const ids = await db.put('a', [1, 2, 3]);
+    await db.claim('a');
+    await db.expire();
+    const other = await db.session();
+    await other.query('begin');
+    await other.query('select from unbroker.jobs where id = $1 for update', [ids[0]]);
+    const reaper = await db.session();
+    await reaper.query(`set lock_timeout = '5s'`);
+    expect((await store.reap(reaper, 10)).map(({ id }) => id).sort()).toEqual(ids.slice(1).sort());
+    await other.query('rollback');
+    await Promise.all([other.end(), reaper.end()]);
+  });
+
+  test('four reapers at once take each lease back once', async () => {
+    await db.put('a', Array(400).fill(0));
+    await db.claim('a', { total: 400 });
+    await db.expire();
+    const reapers = await Promise.all(Array.from({ length: 4 }, () => db.session()));
+    const reaped = await Promise.all(
+      reapers.map(async (reaper) => {
+        const mine = [];
+        for (let round = 0; round < 20; round += 1) mine.push(...(await store.reap(reaper, 30)));
+        return mine;
+      }),
+    );
+    const ids = reaped.flat().map(({ id }) => id);
+    expect(ids).toHaveLength(400);
+    expect(new Set(ids).size).toBe(400);
+    const { rows } = await db.pool.query(
+      `select count(*)::int as ok from unbroker.jobs where state = 'ready' and attempts = 1 and jsonb_array_length(errors) = 1`,
+    );
+    expect(rows[0].ok).toBe(400);
+    await Promise.all(reapers.map((reaper) => reaper.end()));
+  });
+});
+
+describe('bounds', () => {
+  test('at most the limit, the oldest ids first, the rest in the next round', async () => {
+    const ids = await db.put('a', Array(10).fill(0));
+    await db.claim('a');
+    await db.expire();
+    const first = await store.reap(db.pool, 3);
+    expect(first.map(({ id }) => Number(id)).sort((a, b) => a - b)).toEqual(ids.slice(0, 3).map(Number));
+    expect(await store.reap(db.pool, 100)).toHaveLength(7);
+  });
+
+  test('leases that still run hide no expired one behind them, however many they are', async () => {
+    await db.put('a', Array(1_200).fill(0));
+    const jobs = await db.claim('a', { total: 1_200 });
+    const last = jobs
+      .map(({ id }) => id)
+      .sort((a, b) => Number(a) - Number(b))
+      .slice(-5);
+    await db.expire(last);
+    expect((await store.reap(db.pool, 2)).length).toBe(2);
+    expect((await store.reap(db.pool, 10)).length).toBe(3);
+  });
+
+  test('one row with a damaged history does not stop the sweep', async () => {
+    const ids = await db.put('a', [1, 2, 3]);
+    await db.claim('a');
+    await db.expire();
+    const damaged = db.pool.query(`update unbroker.jobs set errors = '{"not": "a list"}' where id = $1`, [
+      ids[1],
+    ]);
+    // Either the table refuses the damage or the reaper copes with it.
+    await damaged.catch((error: { code?: string }) => expect(error.code).toBe('23514'));
+    expect(await store.reap(db.pool, 10)).toHaveLength(3);
+  });
+
+  test('a sweep goes on while rounds come back full, then prunes', async () => {
+    await db.put('a', Array(1_100).fill(0));
+    await db.claim('a', { total: 1_100 });
+    await db.expire();
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, state, finished_at)
+       select 'old', case when n % 2 = 0 then 'done' else 'dead' end, now() - n * interval '1 hour' from generate_series(1, 900) n`,
+    );
+    let reaped = 0;
+    const upkeep = new Upkeep({
+      store,
+      db: db.pool,
+      retentionMs: 100 * 3_600_000 + 60_000,
+      onReaped: (jobs) => (reaped += jobs.length),
+    });
+    await upkeep.sweep();
+    expect(reaped).toBe(1_100);
+    expect(await db.states()).toEqual({ ready: 1_100, done: 50, dead: 50 });
+  });
+});
+
+describe('pruning', () => {
+  test('removes what finished before the age, oldest first, at most the limit, and nothing that may still run', async () => {
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, payload, state, finished_at, run_at) values
+         ('a', '1', 'done', now() - interval '3 hours', now()), ('a', '2', 'cancelled', now() - interval '2 hours', now()),
+         ('a', '3', 'dead', now() - interval '90 minutes', now()), ('a', '4', 'done', now() - interval '30 minutes', now()),
+         ('a', '5', 'ready', null, now() - interval '9 hours')`,
+    );
+    expect(await store.prune(db.pool, 3_600_000, 2)).toBe(2);
+    const left = async () =>
+      (await db.pool.query('select payload from unbroker.jobs order by id')).rows.map((row) => row.payload);
+    expect(await left()).toEqual([3, 4, 5]);
+    expect(await store.prune(db.pool, 3_600_000, 2)).toBe(1);
+    expect(await store.prune(db.pool, 3_600_000, 2)).toBe(0);
+    expect(await left()).toEqual([4, 5]);
+  });
+
+  test('passes by a finished row that an operator is just bringing back', async () => {
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, state, finished_at) values ('a', 'dead', now() - interval '3 hours')`,
+    );
+    const [job] = await store.list(db.pool, {});
+    const operator = await db.session();
+    await operator.query('begin');
+    await store.operatorRetry(operator, [job?.id ?? ''], 1);
+    const pruner = await db.session();
+    const pruning = store.prune(pruner, 3_600_000, 10);
+    await Promise.race([pruning, pruner.untilBlocked()]);
+    await operator.query('commit');
+    expect(await pruning).toBe(0);
+    expect((await db.job(job?.id ?? '')).state).toBe('ready');
+    await Promise.all([operator.end(), pruner.end()]);
+  });
+
+  test('two pruners at once do not deadlock and do not count a row twice', async () => {
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, state, finished_at) select 'a', 'done', now() - interval '1 day' from generate_series(1, 2000)`,
+    );
+    const pruned = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        let mine = 0;
+        for (let round = 0; round < 30; round += 1) mine += await store.prune(db.pool, 3_600_000, 100);
+        return mine;
+      }),
+    );
+    expect(pruned.reduce((sum, n) => sum + n, 0)).toBe(2_000);
+  });
+});
