@@ -157,15 +157,10 @@ function checkTemplate(
   data: PlainJson,
   { renderer }: ContractContext,
 ): void {
-  const unknown = new Refusal(
-    422,
-    'template-unknown',
-    'there is no such template for this channel and locale',
-  );
-  if (!isTemplateKey(key)) throw unknown;
+  if (!isTemplateKey(key)) throw templateUnknown();
   if (renderer === null) return;
   const variant = renderer.find(key, channel, locale);
-  if (variant === null) throw unknown;
+  if (variant === null) throw templateUnknown();
   const subject = renderer.renderSubject(variant, data);
   if (subject !== null && !isHeaderText(subject))
     throw new Refusal(
@@ -174,6 +169,9 @@ function checkTemplate(
       'data puts a line break into the subject, or makes it too long',
     );
 }
+
+const templateUnknown = (): Refusal =>
+  new Refusal(422, 'template-unknown', 'there is no such template for this channel and locale');
 
 function accepted(result: EnqueueResult): ShimResponse {
   const id = result.enqueued[0]?.id ?? '';
