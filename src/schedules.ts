@@ -5,7 +5,14 @@
  */
 import { prepare } from './enqueue.js';
 import { EXIT, UnbrokerError } from './errors.js';
-import type { EnqueueOptions, Job, Misfire, Queryable, Schedule } from './jobs/job.js';
+import {
+  type EnqueueOptions,
+  type Job,
+  LIMITS,
+  type Misfire,
+  type Queryable,
+  type Schedule,
+} from './jobs/job.js';
 import { MISFIRES, nextAfter, parseRule, SCHEDULE_LIMITS, slotsAfter } from './jobs/schedule.js';
 import { createStore, type ScheduleFilter } from './jobs/store.js';
 import { isStorable } from './jobs/text.js';
@@ -19,6 +26,8 @@ export interface ScheduleOptions
   readonly kind: string;
   /** Default null. */
   readonly payload?: unknown;
+  /** The payload as exact JSON text instead, for doors that have read it (json-text.ts). */
+  readonly payloadText?: string;
   /** 5 fields, 6 with seconds first, a nickname (`@daily`) or `@every 90s`. This or `everyMs`. */
   readonly cron?: string;
   /** The same as `@every`: multiples of it since 1970 UTC. 1,000 to 366 days. */
@@ -89,7 +98,8 @@ export function createSchedules(schema?: string): Schedules {
   return {
     async schedule(db, options) {
       checkOptions(options);
-      const { name, kind, payload, timeZone = 'UTC', misfire = 'once', startAt, endAt, paused } = options;
+      const { name, kind, payload, payloadText, timeZone = 'UTC', misfire = 'once' } = options;
+      const { startAt, endAt, paused } = options;
       const { priority, maxAttempts, headers, retryPolicy, source } = options;
       const carried = { priority, maxAttempts, headers, retryPolicy, source };
       const job = prepare({ kind, payload, ...given(carried) });
@@ -100,7 +110,7 @@ export function createSchedules(schema?: string): Schedules {
       if (nextMs === null) throw never(`in ${SCHEDULE_LIMITS.horizonYears} years`);
       return store.putSchedule(db, {
         name,
-        job,
+        job: payloadText === undefined ? job : { ...job, payloadText },
         cron: rule.text,
         timeZone: now.timeZone,
         misfire,
@@ -185,6 +195,9 @@ function checkOptions(options: ScheduleOptions): void {
   const plain = typeof name === 'string' && isStorable(name) && !/[\u0000-\u001f\u007f]/.test(name);
   if (!plain || name.length < 1 || name.length > nameLength) {
     throw invalid('its name cannot be used', `Use 1 to ${nameLength} characters without control characters.`);
+  }
+  if ((options.payloadText?.length ?? 0) > LIMITS.payloadBytes) {
+    throw invalid('its payload is too large', `It may have ${LIMITS.payloadBytes} bytes.`);
   }
   if ((typeof cron === 'string') === (typeof everyMs === 'number')) {
     throw invalid('it has no rule, or two', 'Give cron or everyMs.');

@@ -6,11 +6,12 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { EXIT } from '../errors.js';
-import { printable } from './context.js';
 import { codemodCommand } from './codemod.js';
+import { printable } from './context.js';
 import { drainCommand } from './drain.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
+import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
 import { serveCommand } from './serve.js';
 import { workCommand } from './work.js';
@@ -60,7 +61,16 @@ const program = new Command('unbroker')
       'Exit status: 0 fine, 1 failed, 2 bad input, 3 books do not balance, 130 interrupted.',
   );
 
-const verbs = [migrateCommand(), workCommand(), jobsCommand(), drainCommand(), seamCommand(), serveCommand(), codemodCommand()];
+const verbs = [
+  migrateCommand(),
+  workCommand(),
+  jobsCommand(),
+  schedulesCommand(),
+  drainCommand(),
+  seamCommand(),
+  serveCommand(),
+  codemodCommand(),
+];
 for (const command of verbs) program.addCommand(withGlobals(command));
 silenceErrors(program);
 
