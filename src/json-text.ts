@@ -356,8 +356,8 @@ export function plainObject<T>(): Record<string, T> {
 }
 
 /**
- * The value as plain data. A number that a double cannot hold (more than 15 significant digits, or too large) becomes
- * the string of its digits: an order number must not come out of a template rounded.
+ * The value as plain data. A number that comes out of a double as another one becomes the string of its digits: an
+ * order number must not come out of a template rounded.
  */
 export function toPlain(node: JsonNode): PlainJson {
   switch (node.type) {
@@ -377,6 +377,7 @@ export function toPlain(node: JsonNode): PlainJson {
 
 function isExact(raw: string): boolean {
   const value = Number(raw);
+  if (String(value) === raw) return true;
   if (!Number.isFinite(value)) return false;
   if (/^-?\d+$/.test(raw)) return Number.isSafeInteger(value);
   return (

@@ -41,7 +41,7 @@ export function smtpProvider(options: SmtpOptions): Provider {
         .catch((error: unknown) => {
           throw failure(error, handedOver());
         });
-      await Promise.race([sent, aborted(signal)]);
+      await unlessAborted(sent, signal);
       return { providerId: messageId };
     },
   };
@@ -99,16 +99,18 @@ function failure(error: unknown, handedOver: boolean): DeliveryError {
   return new DeliveryError(smtpFate({ responseCode, code }, handedOver), `SMTP ${what}`);
 }
 
-function aborted(signal: AbortSignal): Promise<never> {
-  return new Promise((_resolve, reject) => {
-    signal.addEventListener(
-      'abort',
-      () => reject(new DeliveryError(AMBIGUOUS, 'the wait for SMTP was ended')),
-      {
-        once: true,
-      },
-    );
+/** SMTP cannot be called off: when the wait ends early, the mail may still go out. */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  let onAbort = (): void => undefined;
+  const ended = new Promise<never>((_resolve, reject) => {
+    onAbort = () => reject(new DeliveryError(AMBIGUOUS, 'the wait for SMTP was ended'));
+    signal.addEventListener('abort', onAbort);
   });
+  try {
+    return await Promise.race([work, ended]);
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+  }
 }
 
 /** The same for every try, so that a mail sent twice is seen as one by whoever looks at ids. */

@@ -52,9 +52,14 @@ export interface AddressRules {
 export function addressRules(allowed: readonly string[] = []): AddressRules {
   const open = new BlockList();
   for (const entry of allowed) {
-    const [network = '', bits = ''] = entry.split('/');
+    const [network = '', bits = '', ...more] = entry.split('/');
     const family = isIP(network);
-    if (family === 0 || !/^\d{1,3}$/.test(bits) || Number(bits) > (family === 4 ? 32 : 128)) {
+    if (
+      family === 0 ||
+      more.length > 0 ||
+      !/^\d{1,3}$/.test(bits) ||
+      Number(bits) > (family === 4 ? 32 : 128)
+    ) {
       throw new UnbrokerError('config-invalid', 'notify.allowedNetworks has an entry that is not a network', {
         hint: 'Write each as address/bits, for example 10.1.0.0/16 or 127.0.0.1/32.',
         exitStatus: EXIT.badInput,

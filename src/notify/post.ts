@@ -62,6 +62,7 @@ function exchange(
   } as RequestOptions;
   return new Promise((resolvePromise, reject) => {
     let connected = false;
+    let answered = false;
     const request = (url.protocol === 'https:' ? requestHttps : requestHttp)(url, options);
     request.on('socket', (socket) => {
       // Before this moment not a byte of the request can have left; after it nobody can tell.
@@ -69,9 +70,12 @@ function exchange(
         connected = true;
       });
     });
-    request.on('error', (error) => reject(networkFailure(error, connected, url)));
+    request.on('error', (error) => {
+      if (!answered) reject(networkFailure(error, connected, url));
+    });
     request.on('response', (response) => {
       // The status decides; a body that breaks off or never ends is only not read further.
+      answered = true;
       void readCapped(response).then((text) => {
         request.destroy();
         resolvePromise({ answer: { status: response.statusCode ?? 0, text }, response });
