@@ -47,6 +47,15 @@ const slotHeaders = (at: string, more = ''): string => `
       jsonb_build_object('name', substr(j.dedupe_key, 10), 'at',
         to_char(${at} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')${more}))`;
 
+/** What enqueueMany is given, and what becomes of it. */
+const manyJobs = `unnest($1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
+              $8::text[], $9::text[], $10::text[])
+       with ordinality as input (kind, payload, priority, run_at, delay_ms, max_attempts, headers, source,
+                                 retry_policy, dedupe_key, position)`;
+const manyValues = `kind, payload::jsonb, coalesce(priority, 0),
+         coalesce(run_at, now() + delay_ms * interval '1 millisecond', now()), coalesce(max_attempts, 20),
+         headers::jsonb, source, retry_policy::jsonb`;
+
 export function createStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
@@ -85,26 +94,51 @@ returning id::text`,
     findByDedupeKey: `
 select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
 
-    /** Many rows in one statement; rows whose dedupe key is taken are left out of the answer. */
+    /** Many rows without dedupe keys, in one statement; ids in the order given. */
     enqueueMany: `
 with input as materialized (
   select *
-  from unnest($1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
-              $8::text[], $9::text[], $10::text[])
-       with ordinality as input (kind, payload, priority, run_at, delay_ms, max_attempts, headers, source,
-                                 retry_policy, dedupe_key, position)
+  from ${manyJobs}
 ),
 inserted as (
-  insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
-  select kind, payload::jsonb, coalesce(priority, 0),
-         coalesce(run_at, now() + delay_ms * interval '1 millisecond', now()), coalesce(max_attempts, 20),
-         headers::jsonb, source, retry_policy::jsonb, dedupe_key
+  insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy)
+  select ${manyValues}
   from input
   order by position
-  on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
-  returning id, kind, dedupe_key
+  returning id
 )
-select id::text, kind, dedupe_key as "dedupeKey" from inserted order by inserted.id`,
+select id::text from inserted order by inserted.id`,
+
+    /**
+     * The same, some with dedupe keys ($10): every row's position, and the id of those that were inserted. Ids are drawn in
+     * the order given, rows are inserted in the order of their keys: two callers that wait for each other's keys in
+     * opposite orders deadlock.
+     */
+    enqueueManyOnce: `
+with input as materialized (
+  select nextval((select pg_get_serial_sequence('${s}.jobs', 'id')::regclass)) as id, input.*
+  from ${manyJobs}
+  order by input.position
+),
+inserted as (
+  insert into ${jobs} (id, kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
+  overriding system value
+  select id, ${manyValues}, dedupe_key
+  from input
+  order by kind, dedupe_key, position
+  on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
+  returning id
+)
+select inserted.id::text
+from input left join inserted on inserted.id = input.id
+order by position`,
+
+    /** The jobs that won these kinds and keys, in the order given; null where there is none (any more). */
+    findByDedupeKeys: `
+select j.id::text
+from unnest($1::text[], $2::text[]) with ordinality as asked (kind, dedupe_key, position)
+left join ${jobs} j on j.kind = asked.kind and j.dedupe_key = asked.dedupe_key
+order by position`,
 
     /**
      * Rows as a drain brings them, in any state, with the ids that they got, in the order given. Ids are drawn first,

@@ -252,48 +252,47 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
     /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. */
     async enqueueMany(db: Queryable, jobs: readonly PreparedJob[]): Promise<Enqueued[]> {
-      const inserted = await rows<{ id: string; kind: string; dedupeKey: string | null }>(
+      const values = [
+        jobs.map((j) => j.kind),
+        jobs.map((j) => j.payloadText),
+        jobs.map((j) => j.priority ?? null),
+        jobs.map((j) => j.runAt ?? null),
+        jobs.map((j) => j.delayMs ?? null),
+        jobs.map((j) => j.maxAttempts ?? null),
+        jobs.map((j) => json(j.headers)),
+        jobs.map((j) => j.source ?? null),
+        jobs.map((j) => json(j.retryPolicy)),
+        jobs.map((j) => j.dedupeKey ?? null),
+      ];
+      if (jobs.every((j) => j.dedupeKey === undefined))
+        return (await returnedIds(db, sql.enqueueMany, values)).map((id) => ({ id, inserted: true }));
+      const inserted = await rows<{ id: string | null }>(db, sql.enqueueManyOnce, values);
+      return this.withWinners(
         db,
-        sql.enqueueMany,
-        [
-          jobs.map((j) => j.kind),
-          jobs.map((j) => j.payloadText),
-          jobs.map((j) => j.priority ?? null),
-          jobs.map((j) => j.runAt ?? null),
-          jobs.map((j) => j.delayMs ?? null),
-          jobs.map((j) => j.maxAttempts ?? null),
-          jobs.map((j) => json(j.headers)),
-          jobs.map((j) => j.source ?? null),
-          jobs.map((j) => json(j.retryPolicy)),
-          jobs.map((j) => j.dedupeKey ?? null),
-        ],
+        jobs,
+        inserted.map(({ id }) => id),
       );
-      if (inserted.length === jobs.length) return inserted.map(({ id }) => ({ id, inserted: true }));
-      return this.matchInserted(db, jobs, inserted);
     },
 
-    /** Some keys were taken: pair what came back with what was asked for, and look up the rest. */
-    async matchInserted(
+    /** `ids` are null where the dedupe key was taken: those get the id of the job that holds it. */
+    async withWinners(
       db: Queryable,
       jobs: readonly PreparedJob[],
-      inserted: readonly { id: string; kind: string; dedupeKey: string | null }[],
+      ids: readonly (string | null)[],
     ): Promise<Enqueued[]> {
-      const keyed = new Map<string, string>();
-      const plain: string[] = [];
-      for (const row of inserted) {
-        if (row.dedupeKey === null) plain.push(row.id);
-        else keyed.set(JSON.stringify([row.kind, row.dedupeKey]), row.id);
-      }
+      const taken = jobs.filter((_, index) => ids[index] === null);
+      const asked = [taken.map((job) => job.kind), taken.map((job) => job.dedupeKey)];
+      const winners =
+        taken.length === 0 ? [] : await rows<{ id: string | null }>(db, sql.findByDedupeKeys, asked);
+      let next = 0;
       const answers: Enqueued[] = [];
-      for (const job of jobs) {
-        if (job.dedupeKey === undefined) {
-          answers.push({ id: plain.shift() as string, inserted: true });
-          continue;
-        }
-        const key = JSON.stringify([job.kind, job.dedupeKey]);
-        const id = keyed.get(key);
-        keyed.delete(key);
-        answers.push(id === undefined ? await this.enqueue(db, job) : { id, inserted: true });
+      for (const [index, job] of jobs.entries()) {
+        const id = ids[index] ?? null;
+        const winner = id === null ? (winners[next++]?.id ?? null) : null;
+        if (id !== null) answers.push({ id, inserted: true });
+        else if (winner !== null) answers.push({ id: winner, inserted: false });
+        // Gone between the two statements (pruned): by itself it is inserted.
+        else answers.push(await this.enqueue(db, job));
       }
       return answers;
     },
