@@ -219,7 +219,8 @@ function invalid(why: string, hint: string): UnbrokerError {
   });
 }
 
-function never(when: string): UnbrokerError {
+/** `when`: `in 50 years`, `before its endAt`. */
+export function never(when: string): UnbrokerError {
   return new UnbrokerError('schedule-never', `The schedule would never fire ${when}`, {
     hint: 'Correct its cron expression or its dates; unbroker schedules next shows what an expression means.',
     exitStatus: EXIT.badInput,

@@ -4,9 +4,9 @@ import { Command } from 'commander';
 import { invalid, oneOf } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { LIMITS, type Schedule } from '../jobs/job.js';
-import { MISFIRES, parseRule, slotsAfter } from '../jobs/schedule.js';
+import { MISFIRES, parseRule, SCHEDULE_LIMITS, slotsAfter } from '../jobs/schedule.js';
 import { JsonError, readJson } from '../json-text.js';
-import { createSchedules, type ScheduleOptions, type Schedules } from '../schedules.js';
+import { createSchedules, never, type ScheduleOptions, type Schedules } from '../schedules.js';
 import { type Context, run } from './context.js';
 import { print, printJson, table } from './output.js';
 
@@ -174,6 +174,7 @@ async function next(context: Context, name: string | undefined, options: NextOpt
     const fromMs = options.from === undefined ? Date.now() : checkTime(options.from, '--from').getTime();
     const rule = parseRule(options.cron, timeZone);
     slots = slotsAfter(rule, fromMs, count, null).map((ms) => new Date(ms));
+    if (slots.length === 0) throw never(`in ${SCHEDULE_LIMITS.horizonYears} years`);
   } else {
     const pool = await context.migratedPool();
     const schedules = createSchedules(context.schema);

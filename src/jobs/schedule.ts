@@ -87,7 +87,7 @@ function checkFields(text: string): void {
   const fields = text.split(' ');
   if (fields.length !== 5 && fields.length !== 6) {
     throw invalid(
-      `it has ${text === '' ? 0 : fields.length} fields`,
+      text === '' ? 'it is empty' : `it has ${fields.length} field${fields.length === 1 ? '' : 's'}`,
       'Write 5 (minute hour day month weekday), or 6 with seconds first.',
     );
   }
