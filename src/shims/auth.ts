@@ -2,7 +2,7 @@
  * Who asks, and what they may do. API keys are compared as digests, in constant time. Pure.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { Service } from './contract.js';
+import type { Service } from './config.js';
 
 export interface Principal {
   readonly name: string;

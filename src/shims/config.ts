@@ -4,7 +4,6 @@
  */
 import { arrayOf, type Checker, integer, invalid, object, oneOf, record, string } from '../check.js';
 import { LIMITS } from '../jobs/job.js';
-import type { Service } from './contract.js';
 
 export interface ServeConfig {
   /** Default 127.0.0.1. Any other address needs keys. */
@@ -24,6 +23,9 @@ export interface ServeConfig {
 }
 
 export type BuiltIn = 'trio';
+
+/** What a contract stands in for; keys can be limited to some. */
+export type Service = 'notification' | 'scheduling' | 'retry';
 
 /** Exactly one of `env` and `sha256`. What is absent of services, verbs and kinds is not limited. */
 export interface KeyConfig {

@@ -7,8 +7,7 @@ import type { Enqueued, EnqueueOptions, Job } from '../jobs/job.js';
 import type { Carried, JobSearch } from '../jobs/store.js';
 import type { JsonNode } from '../json-text.js';
 import type { Renderer } from '../notify/templates.js';
-
-export type Service = 'notification' | 'scheduling' | 'retry';
+import type { Service } from './config.js';
 
 /** A request after the server's own checks: body scanned, path decoded, each query name given once. */
 export interface ShimRequest {
