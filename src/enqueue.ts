@@ -26,14 +26,29 @@ export function createEnqueue(schema?: string): EnqueueClient {
       return store.enqueue(tx, prepare({ ...options, kind, payload }));
     },
     async enqueueMany(tx, jobs) {
-      const prepared = jobs.map(prepare);
       const answers: Enqueued[] = [];
-      for (let start = 0; start < prepared.length; start += LIMITS.enqueueBatch) {
-        answers.push(...(await store.enqueueMany(tx, prepared.slice(start, start + LIMITS.enqueueBatch))));
-      }
+      // All are checked before the first is sent.
+      for (const batch of batches(jobs.map(prepare))) answers.push(...(await store.enqueueMany(tx, batch)));
       return answers;
     },
   };
+}
+
+/** A thousand payloads of a megabyte in one statement are more than the driver's text or the server's message holds. */
+function batches(jobs: readonly PreparedJob[]): PreparedJob[][] {
+  const out: PreparedJob[][] = [];
+  let length = 0;
+  for (const job of jobs) {
+    const last = out.at(-1);
+    length += job.payloadText.length;
+    if (last !== undefined && last.length < LIMITS.enqueueBatch && length <= LIMITS.enqueueBatchLength)
+      last.push(job);
+    else {
+      out.push([job]);
+      length = job.payloadText.length;
+    }
+  }
+  return out;
 }
 
 const standard = createEnqueue();

@@ -47,6 +47,8 @@ export const LIMITS = {
   headersBytes: 65_536,
   /** Rows of one multi-row insert; enqueueMany splits longer lists. */
   enqueueBatch: 1_000,
+  /** UTF-16 units of payload in one of them, unless a single one is longer. */
+  enqueueBatchLength: 8_388_608,
   /** Entries kept in `errors`; the oldest go first. */
   errorsKept: 10,
   errorMessageLength: 2_000,

@@ -1,0 +1,237 @@
+/** The job exists if and only if the caller's transaction commits, exactly as it was given, whoever puts it in. */
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
+import { LIMITS } from '../../src/jobs/job.js';
+import { createStore } from '../../src/jobs/store.js';
+import { migrate } from '../../src/migrate.js';
+import { jobsDatabase } from '../support/jobs.js';
+
+const db = await jobsDatabase();
+await db.pool.query('create table orders (id int primary key)');
+afterAll(() => db.close());
+beforeEach(async () => {
+  await db.clear();
+  await db.pool.query('truncate orders');
+});
+
+const orders = async (): Promise<number> =>
+  (await db.pool.query('select count(*)::int as n from orders')).rows[0].n;
+const jobs = async (): Promise<number> =>
+  (await db.pool.query('select count(*)::int as n from unbroker.jobs')).rows[0].n;
+
+describe('the caller’s transaction', () => {
+  test.each(['commit', 'rollback'])('%s decides about both rows', async (end) => {
+    const tx = await db.session();
+    await tx.query('begin');
+    await tx.query('insert into orders values (1)');
+    await enqueue(tx, 'order.receipt', { orderId: 1 });
+    await enqueueMany(tx, [{ kind: 'a' }, { kind: 'b' }]);
+    await tx.query(end);
+    expect([await orders(), await jobs()]).toEqual(end === 'commit' ? [1, 3] : [0, 0]);
+  });
+
+  test('a savepoint that is rolled back takes its job along, and only that', async () => {
+    const tx = await db.session();
+    await tx.query('begin');
+    await enqueue(tx, 'kept');
+    await tx.query('savepoint s');
+    await enqueue(tx, 'dropped');
+    await tx.query('rollback to s');
+    await tx.query('commit');
+    const { rows } = await db.pool.query('select kind from unbroker.jobs');
+    expect(rows).toEqual([{ kind: 'kept' }]);
+  });
+
+  test('what is refused is refused before anything is sent: the transaction goes on', async () => {
+    const tx = await db.session();
+    await tx.query('begin');
+    await tx.query('insert into orders values (1)');
+    const wrong: readonly (() => Promise<unknown>)[] = [
+      () => enqueue(tx, 'k', { n: 1n }),
+      () => enqueue(tx, 'k', 'a\u0000b'),
+      () => enqueue(tx, 'k', '\ud800'),
+      () => enqueue(tx, 'k', new Date()),
+      () => enqueue(tx, ''),
+      () => enqueue(tx, 'k', 1, { runAt: new Date(-8.64e15) }),
+      () => enqueue(tx, 'k', 1, { priority: 40_000 }),
+      () => enqueue(tx, 'k', 1, { maxAttempts: 0 }),
+      () => enqueue(tx, 'k', 1, { dedupeKey: '' }),
+      () => enqueue(tx, 'k', 'x'.repeat(LIMITS.payloadBytes)),
+      () => enqueueMany(tx, [{ kind: 'fine' }, { kind: 'k', payload: Number.NaN }]),
+    ];
+    for (const act of wrong) await expect(act()).rejects.toThrow(TypeError);
+    await enqueue(tx, 'k', 'fine');
+    await tx.query('commit');
+    expect([await orders(), await jobs()]).toEqual([1, 1]);
+  });
+
+  test('its search_path and its settings do not matter', async () => {
+    const tx = await db.session();
+    await tx.query(`create schema trap; create table trap.jobs (id int); set search_path = trap, pg_catalog`);
+    await tx.query(`set datestyle = 'SQL, DMY'; set timezone = 'Asia/Kathmandu'; set extra_float_digits = 0`);
+    const runAt = new Date('2031-02-03T04:05:06.789Z');
+    const { id } = await enqueue(tx, 'a', { x: 0.1 }, { runAt });
+    expect(await db.job(id)).toMatchObject({ runAt, payloadText: '{"x": 0.1}' });
+    await tx.end();
+  });
+
+  test('no session state is left behind: no prepared statement, lock, listener or setting', async () => {
+    const tx = await db.session();
+    await enqueue(tx, 'a', 1, { dedupeKey: 'k' });
+    await enqueue(tx, 'a', 1, { dedupeKey: 'k' });
+    await enqueueMany(tx, [{ kind: 'a', dedupeKey: 'k' }, { kind: 'a' }]);
+    const { rows } = await tx.query(`
+      select (select count(*)::int from pg_prepared_statements) as prepared,
+             (select count(*)::int from pg_locks where pid = pg_backend_pid() and locktype = 'advisory') as advisory,
+             (select count(*)::int from pg_listening_channels()) as channels,
+             (select count(*)::int from pg_settings where source = 'session') as settings`);
+    expect(rows).toEqual([{ prepared: 0, advisory: 0, channels: 0, settings: 0 }]);
+  });
+});
+
+describe('what is stored', () => {
+  test('nothing but a kind: due now, every default as documented', async () => {
+    const { id, inserted } = await enqueue(db.pool, 'a');
+    expect(inserted).toBe(true);
+    expect(await db.job(id)).toMatchObject({
+      ...{
+        kind: 'a',
+        payloadText: 'null',
+        state: 'ready',
+        priority: 0,
+        attempts: 0,
+        maxAttempts: 20,
+        dedupeKey: null,
+      },
+      ...{ headers: null, source: null, result: null, errors: [], finishedAt: null, lockedUntil: null },
+    });
+    expect(await db.claim('a')).toHaveLength(1);
+  });
+
+  test('every option, alone and among many', async () => {
+    const options: EnqueueOptions = {
+      priority: -7,
+      runAt: new Date('2031-01-01T00:00:00.123Z'),
+      maxAttempts: 3,
+      dedupeKey: 'ключ',
+      headers: { traceparent: '00-1', list: [1, { a: null }] },
+      source: 'http:v2',
+      retryPolicy: { type: 'ladder', delaysMs: [1, 2] },
+    };
+    const payload = { text: 'é😀"\\', list: [1, [2]], nothing: null };
+    const one = await enqueue(db.pool, 'a', payload, options);
+    const [two] = await enqueueMany(db.pool, [{ kind: 'b', payload, ...options }]);
+    for (const id of [one.id, two?.id ?? '']) {
+      const row = await db.job(id);
+      const { retryPolicy: _, ...shown } = options;
+      expect(row).toMatchObject(shown);
+      expect(JSON.parse(row.payloadText ?? '')).toEqual(payload);
+    }
+    const { rows } = await db.pool.query('select distinct retry_policy from unbroker.jobs');
+    expect(rows).toEqual([{ retry_policy: options.retryPolicy }]);
+  });
+
+  test('a delay counts by the database’s clock', async () => {
+    const { id } = await enqueue(db.pool, 'a', null, { delayMs: 90_000 });
+    const [many] = await enqueueMany(db.pool, [{ kind: 'a', delayMs: 90_000 }]);
+    const { rows } = await db.pool.query(
+      `select extract(epoch from run_at - created_at) * 1000 as ms from unbroker.jobs where id = any ($1)`,
+      [[id, many?.id]],
+    );
+    expect(rows.map((row) => Number(row.ms))).toEqual([90_000, 90_000]);
+  });
+
+  test('at the limits: the longest names, the deepest and the largest payload', async () => {
+    const kind = '€'.repeat(LIMITS.kindLength);
+    const dedupeKey = '€'.repeat(LIMITS.dedupeKeyLength);
+    const { id } = await enqueue(db.pool, kind, 'x'.repeat(LIMITS.payloadBytes - 2), { dedupeKey });
+    expect(await enqueue(db.pool, kind, 1, { dedupeKey })).toEqual({ id, inserted: false });
+    const [job] = await db.claim(kind);
+    expect(job?.payloadText).toHaveLength(LIMITS.payloadBytes);
+  });
+
+  test('many large payloads are split by size, not only by number', async () => {
+    const payload = 'x'.repeat(600_000);
+    const sizes: number[] = [];
+    const counting = {
+      query: (text: string, values?: unknown[]) => {
+        const texts = (values ?? [])[1] as string[];
+        sizes.push(texts.reduce((sum, item) => sum + item.length, 0));
+        return db.pool.query(text, values);
+      },
+    };
+    const answers = await enqueueMany(counting, Array(60).fill({ kind: 'a', payload }));
+    expect(answers).toHaveLength(60);
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(LIMITS.enqueueBatchLength);
+    expect(sizes.length).toBeLessThan(8);
+    expect(await jobs()).toBe(60);
+  });
+
+  test('a bare insert and the SQL function make the same job', async () => {
+    await db.pool.query(`insert into unbroker.jobs (kind, payload) values ('a', '{"n": 9007199254740993}')`);
+    await db.pool.query(`insert into unbroker.jobs (kind) values ('a')`);
+    await db.pool.query(
+      `select unbroker.enqueue('a', '[1]', priority => 3, max_attempts => 2, source => 'psql')`,
+    );
+    const claimed = await db.claim('a');
+    expect(
+      claimed.map(({ payloadText, priority, maxAttempts, source }) => [
+        payloadText,
+        priority,
+        maxAttempts,
+        source,
+      ]),
+    ).toEqual([
+      ['[1]', 3, 2, 'psql'],
+      ['{"n": 9007199254740993}', 0, 20, null],
+      ['null', 0, 20, null],
+    ]);
+  });
+
+  test.each([
+    ['an empty kind', `insert into unbroker.jobs (kind) values ('')`],
+    ['a long kind', `insert into unbroker.jobs (kind) values (repeat('k', 201))`],
+    ['no input at all', `insert into unbroker.jobs (kind, payload) values ('a', null)`],
+    ['an unknown state', `insert into unbroker.jobs (kind, state) values ('a', 'waiting')`],
+    ['running without a lease', `insert into unbroker.jobs (kind, state) values ('a', 'running')`],
+    ['a lease without running', `insert into unbroker.jobs (kind, locked_until) values ('a', now())`],
+    ['a token without running', `insert into unbroker.jobs (kind, lease_token) values ('a', 1)`],
+    ['done without its end', `insert into unbroker.jobs (kind, state) values ('a', 'done')`],
+    ['an end without being done', `insert into unbroker.jobs (kind, finished_at) values ('a', now())`],
+    ['no start allowed', `insert into unbroker.jobs (kind, max_attempts) values ('a', 0)`],
+    ['too many starts allowed', `insert into unbroker.jobs (kind, max_attempts) values ('a', 1001)`],
+    ['a negative count', `insert into unbroker.jobs (kind, attempts) values ('a', -1)`],
+    ['an empty key', `insert into unbroker.jobs (kind, dedupe_key) values ('a', '')`],
+    ['a long key', `insert into unbroker.jobs (kind, dedupe_key) values ('a', repeat('d', 501))`],
+    ['a history that is no list', `insert into unbroker.jobs (kind, errors) values ('a', '{}')`],
+  ])('the table refuses %s', async (_name, insert) => {
+    await expect(db.pool.query(insert)).rejects.toMatchObject({ code: '23514' });
+  });
+});
+
+describe('another schema', () => {
+  test('its jobs are its own', async () => {
+    await migrate(db.pool, { schema: 'team_two' });
+    const { id } = await createEnqueue('team_two').enqueue(db.pool, 'a', 7);
+    expect(await jobs()).toBe(0);
+    expect(await createStore('team_two').show(db.pool, id)).toMatchObject({ kind: 'a', payloadText: '7' });
+  });
+
+  test.each(['public', 'pg_temp', 'Jobs', 'a.b', 'x"; drop schema unbroker cascade; --', 'a'.repeat(64), ''])(
+    '%j is refused',
+    (schema) => {
+      expect(() => createEnqueue(schema)).toThrow(
+        expect.objectContaining({ code: 'schema-invalid', exitStatus: 2 }),
+      );
+    },
+  );
+
+  test.each(['user', 'table', 'select', '_', 'a'.repeat(63)])(
+    '%j is a name like any other',
+    async (schema) => {
+      await migrate(db.pool, { schema });
+      const { id } = await createEnqueue(schema).enqueue(db.pool, 'a');
+      expect(await createStore(schema).show(db.pool, id)).toMatchObject({ kind: 'a' });
+    },
+  );
+});
