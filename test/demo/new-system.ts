@@ -20,15 +20,28 @@ const runProgram = promisify(execFile);
 const LEASE_MS = 4_000;
 const KILLS = 2;
 
-/** What a team would write: the rules, the templates, where mail goes. */
-export function writeConfig(world: World, old: OldSystem): void {
-  cpSync(join(ROOT, 'test', 'legacy', 'notification', 'templates'), join(world.folder, 'templates'), {
-    recursive: true,
-  });
+/** The old templates, and the one that was missing. */
+export function writeTemplates(world: World): void {
+  const old = join(ROOT, 'test', 'legacy', 'notification', 'templates');
+  cpSync(old, join(world.folder, 'templates'), { recursive: true });
   mkdirSync(join(world.folder, 'templates', 'welcome'));
   world.write('templates/welcome/en.email.subject', 'Welcome, {{name}}');
   world.write('templates/welcome/en.email.text', 'Dear {{name}}, good to have you.\n');
-  const receipts = { key: 'data.orderId', matches: { template: 'order-receipt' } };
+}
+
+const OLD_PLACE = {
+  lookIn: 'notification.notifications',
+  key: 'data.orderId',
+  matches: { template: 'order-receipt', status: 'sent' },
+};
+const NEW_PLACE = {
+  kind: 'notify.email',
+  key: 'payload.data.orderId',
+  matches: { 'payload.template': 'order-receipt' },
+};
+
+/** What a team would write: where receipts are looked for, what dead letters become, where mail goes. */
+export function writeConfig(world: World, old: OldSystem, hasJobs: boolean): void {
   const config = {
     worker: { concurrency: 8, leaseMs: LEASE_MS },
     seam: {
@@ -38,7 +51,7 @@ export function writeConfig(world: World, old: OldSystem): void {
           source: 'orders',
           key: 'id',
           since: 'created_at',
-          expects: [{ lookIn: 'notification.notifications', ...receipts }],
+          expects: hasJobs ? [OLD_PLACE, NEW_PLACE] : OLD_PLACE,
         },
       ],
     },
@@ -71,9 +84,16 @@ export async function rewriteOrders(world: World): Promise<Rewritten> {
   ]) {
     await runProgram('git', args, { cwd: folder });
   }
-  const scan = await world.cli(['codemod', 'scan', folder]);
-  say(scan.stdout.trimEnd());
-  const applied = await world.cli(['codemod', 'apply', folder, '--write']);
+  say('$ cd orders');
+  const scan = await world.cli(['codemod', 'scan'], { cwd: folder });
+  // A line a call site and the sum; the whole report says what was lost before and what happens now.
+  say(
+    scan.stdout
+      .split('\n')
+      .filter((line) => /^\S+:\d+ |call sites/.test(line))
+      .join('\n'),
+  );
+  const applied = await world.cli(['codemod', 'apply', '--write'], { cwd: folder });
   if (applied.status !== 0) throw new Error(`codemod apply failed:\n${applied.stdout}${applied.stderr}`);
   const { stdout: diff } = await runProgram('git', ['diff', '--', 'src'], { cwd: folder });
   return { folder, diff };

@@ -40,9 +40,12 @@ export interface World {
   /** Environment that a person would export to run the commands by hand. */
   readonly env: Readonly<Record<string, string>>;
   /** Runs `unbroker …` in the workspace to its end; echoes the command. */
-  cli(args: readonly string[], options?: { readonly quiet?: boolean }): Promise<CliAnswer>;
+  cli(
+    args: readonly string[],
+    options?: { readonly quiet?: boolean; readonly cwd?: string },
+  ): Promise<CliAnswer>;
   /** Starts `unbroker …` and leaves it running. */
-  startCli(args: readonly string[]): StartedProcess;
+  startCli(args: readonly string[], cwd?: string): StartedProcess;
   write(name: string, text: string): string;
   /** Ready messages of a queue. */
   depth(queue: string): Promise<number>;
@@ -64,8 +67,8 @@ export async function openWorld(): Promise<World> {
   };
   const connection = await amqp.connect(vhost.url);
   const channel = await connection.createChannel();
-  const startCli = (args: readonly string[]): StartedProcess => {
-    return startProcess(process.execPath, [CLI, ...args], { env, cwd: folder });
+  const startCli = (args: readonly string[], cwd = folder): StartedProcess => {
+    return startProcess(process.execPath, [CLI, ...args], { env, cwd });
   };
   return {
     folder,
@@ -76,9 +79,9 @@ export async function openWorld(): Promise<World> {
     pool: database.pool,
     env,
     startCli,
-    async cli(args, { quiet = false } = {}) {
+    async cli(args, { quiet = false, cwd } = {}) {
       if (!quiet) say(`$ unbroker ${args.join(' ')}`);
-      const running = startCli(args);
+      const running = startCli(args, cwd);
       const { code } = await running.waitForExit(60_000);
       const { stdout, stderr } = running;
       return {
