@@ -1,8 +1,8 @@
 /**
  * What a statement's parameters look like before a client or ORM gets them: null, text, numbers, booleans and bytes,
  * which every one of them hands to Postgres as they are. Dates and lists are written as Postgres text here, because
- * that is where they differ: Sequelize and Knex know lists as `in (…)`, Prisma sends a date without its zone, Drizzle
- * switches off the date serializer of postgres.js, postgres.js guesses a list's type by its first element (often null).
+ * there they differ: Prisma sends a date without its zone, Drizzle switches off the date serializer of postgres.js, and
+ * postgres.js types a list by its first element, which is often null.
  */
 
 export type Parameter = string | number | boolean | Uint8Array | null;

@@ -17,11 +17,13 @@ const TSC = join(ROOT, 'node_modules', 'typescript', 'bin', 'tsc');
 const ESM = `
 import pg from 'pg';
 import { enqueue, enqueueMany } from 'unbroker/enqueue';
+import { fromPgPromise } from 'unbroker/transactions';
 import { createWorker, migrate } from 'unbroker';
 const pool = new pg.Pool({ connectionString: process.env.DATABASE_URL });
 await migrate(pool);
 const { id } = await enqueue(pool, 'greet', { name: 'esm' });
-await enqueueMany(pool, [{ kind: 'greet', payload: { name: 'many' } }]);
+const wrapped = fromPgPromise({ result: (query) => pool.query(query) });
+await enqueueMany(wrapped, [{ kind: 'greet', payload: { name: 'many' } }]);
 const seen = [];
 await new Promise((done) => {
   const worker = createWorker({
@@ -39,17 +41,19 @@ const CJS = `
 const before = process.hrtime.bigint();
 const { enqueue } = require('unbroker/enqueue');
 const importMs = Number(process.hrtime.bigint() - before) / 1e6;
+const { fromPgPromise, ...others } = require('unbroker/transactions');
 const foreign = Object.keys(require.cache).filter((path) => path.includes('node_modules') && !path.includes('node_modules/unbroker/'));
 const { Client } = require('pg');
 const client = new Client({ connectionString: process.env.DATABASE_URL });
 client.connect()
-  .then(() => enqueue(client, 'greet', { name: 'cjs' }))
-  .then(({ inserted }) => console.log(JSON.stringify({ inserted, foreign, importMs })))
+  .then(() => enqueue(fromPgPromise({ result: (query) => client.query(query) }), 'greet', { name: 'cjs' }))
+  .then(({ inserted }) => console.log(JSON.stringify({ inserted, foreign, importMs, others: Object.keys(others) })))
   .then(() => client.end());
 `;
 
 const TYPES = `
 import { enqueue } from 'unbroker/enqueue';
+import { fromPostgresJs } from 'unbroker/transactions';
 import { createWorker, defineConfig, type HandlerJob } from 'unbroker';
 import pg from 'pg';
 const pool = new pg.Pool();
@@ -57,6 +61,9 @@ const client = await pool.connect();
 const answer: { id: string; inserted: boolean } = await enqueue(client, 'a', { b: 1 }, { dedupeKey: 'c', delayMs: 5 });
 createWorker({ db: pool, handlers: { a: async (job: HandlerJob, { signal }) => signal.aborted || job.payload } }).start();
 export default defineConfig({ worker: { concurrency: 5 } });
+await enqueue(fromPostgresJs({ unsafe: async () => Object.assign([], { count: 0 }) }), 'a');
+// @ts-expect-error not a handle
+fromPostgresJs(pool);
 // @ts-expect-error an option that does not exist
 await enqueue(pool, 'a', {}, { runat: new Date() });
 export { answer };
@@ -64,7 +71,9 @@ export { answer };
 
 const TYPES_CJS = `
 import unbroker = require('unbroker/enqueue');
+import transactions = require('unbroker/transactions');
 import { Pool } from 'pg';
+export const from: (sql: transactions.PostgresJsHandle) => unbroker.Queryable = transactions.fromPostgresJs;
 export const answer: Promise<unbroker.Enqueued> = unbroker.enqueue(new Pool(), 'a');
 `;
 
@@ -114,8 +123,9 @@ describe('the packed tarball', () => {
 
   it('migrates, enqueues and works as ESM, then enqueues as CommonJS without third-party modules', async () => {
     expect(await node('run.mjs', ESM)).toEqual({ id: '1', seen: ['esm', 'many'] });
-    const answer = (await node('run.cjs', CJS)) as { inserted: boolean; foreign: string[]; importMs: number };
+    const answer = (await node('run.cjs', CJS)) as { importMs: number; others: string[] };
     expect(answer).toMatchObject({ inserted: true, foreign: [] });
+    expect(answer.others).toHaveLength(8);
     // The bar is 5 ms on a quiet machine; the suite shares two cores, so the test allows ten times that.
     expect(answer.importMs).toBeLessThan(50);
   });
