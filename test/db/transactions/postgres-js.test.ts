@@ -18,8 +18,14 @@ describeLibrary('postgres.js', async (url) => {
   };
 });
 
-describeLibrary('postgres.js without its own look at the types', async (url) => {
-  const sql = postgres(url, { max: 2, onnotice: () => {}, fetch_types: false, prepare: false });
+describeLibrary('postgres.js without its own look at the types, with names transformed', async (url) => {
+  const sql = postgres(url, {
+    max: 2,
+    onnotice: () => {},
+    fetch_types: false,
+    prepare: false,
+    transform: postgres.camel,
+  });
   return {
     alone: fromPostgresJs(sql),
     transaction: (work) => sql.begin((tx) => work(scopeOf(tx))),
