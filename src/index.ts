@@ -45,3 +45,16 @@ export {
   triggerSchedule,
   unschedule,
 } from './schedules.js';
+export {
+  type Contract,
+  type ContractContext,
+  defineContract,
+  jsonResponse,
+  problem,
+  Refusal,
+  route,
+  type ShimJob,
+  type ShimRequest,
+  type ShimResponse,
+} from './shims/contract.js';
+export { Fields, limitOf, objectOf, parseTime, queryOf } from './shims/fields.js';

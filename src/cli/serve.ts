@@ -2,6 +2,7 @@
 import { Command } from 'commander';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, run } from './context.js';
+import { loadContracts } from './contracts.js';
 import { print, printJson } from './output.js';
 
 interface ServeOptions {
@@ -34,6 +35,7 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
       serve: serveConfig,
       notify: config.notify,
       directory: context.directory,
+      contracts: await loadContracts(serveConfig.contracts ?? [], context.directory),
       log: context.log,
     },
     host,

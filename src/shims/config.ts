@@ -10,8 +10,11 @@ export interface ServeConfig {
   readonly host?: string;
   /** Default 8080; 0 = any free one. */
   readonly port?: number;
-  /** Built-in contracts to mount. Default: all. */
-  readonly contracts?: readonly BuiltIn[];
+  /**
+   * What to mount: a built-in contract's name, or the path of a module (`./legacy.contract.ts`, relative to the config
+   * file) whose default export is a contract or a list of them. Default: `trio`.
+   */
+  readonly contracts?: readonly string[];
   /** Without keys only this machine is served. */
   readonly keys?: readonly KeyConfig[];
   /** Kinds that your own handlers serve, so that clients may ask for them. */
@@ -21,8 +24,6 @@ export interface ServeConfig {
   /** Connections at once. Default 1000. */
   readonly maxConnections?: number;
 }
-
-export type BuiltIn = 'trio';
 
 /** What a contract stands in for; keys can be limited to some. */
 export type Service = 'notification' | 'scheduling' | 'retry';
@@ -41,6 +42,11 @@ export interface KeyConfig {
   readonly kinds?: readonly string[];
 }
 
+const contractName = string({
+  pattern: /^(?:trio|\.{1,2}\/.+)$/,
+  expected: 'trio, or the path of a module that starts with ./',
+});
+
 const kind = string({ maxLength: LIMITS.kindLength });
 
 const checkKey = object(
@@ -58,7 +64,7 @@ const checkKey = object(
 const shape = object({
   host: string({ maxLength: 255, pattern: /^[A-Za-z0-9.:-]+$/, expected: 'a host name or address' }),
   port: integer(0, 65_535),
-  contracts: arrayOf(oneOf('trio'), 10),
+  contracts: arrayOf(contractName, 20),
   keys: arrayOf(checkKey, 1_000),
   kinds: arrayOf(kind),
   targets: targets(),

@@ -48,6 +48,11 @@ export class Refusal extends Error {
   }
 }
 
+/** By its mark, not its class: a team's contract may have been loaded with another copy of this file. */
+export function isRefusal(value: unknown): value is Refusal {
+  return value instanceof Error && (value as { type?: unknown }).type === 'refusal';
+}
+
 /** Which jobs a route may see and touch. */
 export interface Scope {
   readonly kindPrefix?: string;

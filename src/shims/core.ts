@@ -15,6 +15,7 @@ import {
   type EnqueueResult,
   type Find,
   inScope,
+  isRefusal,
   type Parsed,
   Refusal,
   type ShimJob,
@@ -195,7 +196,7 @@ export class Core {
 /** A contract's answer; its own refusal of a result undoes nothing but says no. */
 function answerOf(route: AnyRoute, result: unknown, parsed: Parsed): ShimResponse {
   const response = route.render(result, parsed);
-  if (response instanceof Refusal) throw response;
+  if (isRefusal(response)) throw response;
   return response;
 }
 
@@ -221,6 +222,6 @@ export function parseWith(
   context: ContractContext,
 ): Parsed {
   const parsed = route.parse(request, context);
-  if (parsed instanceof Refusal) throw parsed;
+  if (isRefusal(parsed)) throw parsed;
   return parsed as Parsed;
 }

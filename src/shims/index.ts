@@ -8,7 +8,7 @@ import { refuseUrl } from '../notify/address.js';
 import type { NotifyConfig } from '../notify/config.js';
 import { configuredChannels, NOTIFY_KINDS, notifyAddressRules, notifyRenderer } from '../notify/index.js';
 import { type ApiKey, digestOf } from './auth.js';
-import type { BuiltIn, KeyConfig, ServeConfig } from './config.js';
+import type { KeyConfig, ServeConfig } from './config.js';
 import type { Contract, ContractContext } from './contract.js';
 import { Core, type CorePool } from './core.js';
 import { createRequests } from './requests.js';
@@ -28,12 +28,12 @@ export interface ShimsOptions {
   readonly log: Log;
   /** Default process.env. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
-  /** A team's own contracts, beside the built-in ones. */
+  /** What the modules named in serve.contracts export. */
   readonly contracts?: readonly Contract[];
   readonly limits?: ShimServerOptions['limits'];
 }
 
-const BUILT_IN: Readonly<Record<BuiltIn, readonly Contract[]>> = {
+const BUILT_IN: Readonly<Record<string, readonly Contract[]>> = {
   trio: [notificationContract, schedulingContract, retryContract],
 };
 
@@ -51,7 +51,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
   const requests = createRequests(store.schema);
   const server = createShimServer({
     contracts: [
-      ...(serve.contracts ?? (['trio'] as const)).flatMap((name) => BUILT_IN[name]),
+      ...(serve.contracts ?? ['trio']).flatMap((name) => BUILT_IN[name] ?? []),
       ...(options.contracts ?? []),
     ],
     context: contextOf(options, kinds),

@@ -15,6 +15,7 @@ import {
   type AnyRoute,
   type Contract,
   type ContractContext,
+  isRefusal,
   type Parsed,
   problem,
   Refusal,
@@ -120,8 +121,11 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
     async close({ deadlineMs = 10_000 } = {}) {
       draining = true;
       const cut = setTimeout(() => app.server.closeAllConnections(), deadlineMs);
+      // Closing closes what is idle now; a connection that finishes its request later would be kept for a minute.
+      const idle = setInterval(() => app.server.closeIdleConnections(), 50);
       await app.close();
       clearTimeout(cut);
+      clearInterval(idle);
     },
   };
 }
@@ -307,7 +311,7 @@ class Door {
   }
 
   #refusalOf(error: unknown): Refusal {
-    if (error instanceof Refusal) return error;
+    if (isRefusal(error)) return error;
     const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
     if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return tooLarge(this.maxBodyBytes);
     if (typeof statusCode === 'number' && statusCode < 500)
@@ -360,10 +364,14 @@ class Door {
   }
 }
 
-/** Connection trouble (08, 53, 57), a lock not got in time (55P03), a network error, or no answer in time. */
+/**
+ * Connection trouble (08, 53, 57, whatever ends a connection as FATAL), a lock not got in time (55P03), a network error,
+ * or no answer in time.
+ */
 function isUnavailable(error: unknown, code: unknown): boolean {
   if (error instanceof UnbrokerError)
     return error.code === 'database-slow' || error.code === 'dedupe-unsettled';
+  if ((error as { severity?: unknown }).severity === 'FATAL') return true;
   if (typeof code === 'string' && /^(08...|53...|57...|55P03|40...|25006|E[A-Z]+)$/.test(code)) return true;
   const message = error instanceof Error ? error.message : '';
   return /timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error/.test(

@@ -25,6 +25,7 @@ import {
   type Enqueue,
   type EnqueueResult,
   type Find,
+  isRefusal,
   jsonResponse,
   type List,
   Refusal,
@@ -203,7 +204,7 @@ const sendBatch = route<Batch>({
         jobs.push(readNotification(item, context, {}, 'the item'));
         return null;
       } catch (error) {
-        if (error instanceof Refusal) return error;
+        if (isRefusal(error)) return error;
         throw error;
       }
     });
