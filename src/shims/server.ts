@@ -1,51 +1,24 @@
 /**
- * The HTTP door: mounts contracts, and owns what none of them should think about: limits, authentication, strict JSON,
- * idempotency keys, errors that never quote the request, log lines without payload, stopping. The only file that knows
- * the HTTP framework.
+ * The HTTP server: mounts contracts on the framework and keeps what is about connections: limits, timeouts, refusals
+ * that leave a body unread, log lines without payload, stopping. The only file that knows the framework; the rules a
+ * request passes are door.ts.
  */
-import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import { UnbrokerError } from '../errors.js';
 import { within } from '../jobs/signal.js';
 import { errorFields, type Log } from '../log.js';
-import { type ApiKey, mayEnqueue, mayUse, type Principal, presentedKey, principalOf } from './auth.js';
-import {
-  type AnyRoute,
-  type Contract,
-  type ContractContext,
-  isRefusal,
-  type Parsed,
-  problem,
-  Refusal,
-  type ShimResponse,
-} from './contract.js';
-import { type Core, parseWith } from './core.js';
-import {
-  hasBody,
-  idempotencyKeyOf,
-  isLoopbackHost,
-  readBody,
-  readQuery,
-  refuseBodyHead,
-  refuseHead,
-  SERVER_LIMITS,
-  tooLarge,
-  traceparentOf,
-} from './request-rules.js';
-import type { RequestKey } from './requests.js';
+import { ANONYMOUS, type Principal } from './auth.js';
+import { type Contract, isRefusal, problem, Refusal, type ShimResponse } from './contract.js';
+import { Door, type DoorOptions, type Mounted, mountedRoute, renderRefusal } from './door.js';
+import { hasBody, refuseHead, SERVER_LIMITS } from './request-rules.js';
 
-export interface ShimServerOptions {
+export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' | 'keys'> {
   readonly contracts: readonly Contract[];
-  readonly context: ContractContext;
-  readonly core: Core;
-  /** Empty: anybody on this machine is let in. */
-  readonly keys: readonly ApiKey[];
   readonly log: Log;
   /** Does the database answer? For /readyz. */
   readonly ping: () => Promise<unknown>;
-  readonly limits?: Partial<Record<keyof typeof SERVER_LIMITS, number>>;
+  readonly limits?: Partial<Limits>;
 }
 
 export interface ShimServer {
@@ -58,13 +31,7 @@ export interface ShimServer {
   close(options?: { readonly deadlineMs?: number }): Promise<void>;
 }
 
-/** What a mounted route knows of itself. */
-interface Mounted {
-  readonly route: AnyRoute;
-  readonly contract: Contract;
-  readonly verb: 'read' | 'write';
-  readonly wantsBody: boolean;
-}
+type Limits = Record<keyof typeof SERVER_LIMITS, number>;
 
 declare module 'fastify' {
   interface FastifyContextConfig {
@@ -76,40 +43,37 @@ declare module 'fastify' {
 }
 
 const PING_TIMEOUT_MS = 2_000;
+const HEALTH: readonly (string | undefined)[] = ['/livez', '/readyz'];
+const NOT_READY: ShimResponse = { status: 503, body: '{"status":"not ready"}' };
 /** After a refusal that leaves a body unread: how much of it, and how long, is read away before the connection goes. */
 const LINGER = { bytes: 2_097_152, ms: 1_000 } as const;
 
 export function createShimServer(options: ShimServerOptions): ShimServer {
-  const limits = { ...SERVER_LIMITS, ...options.limits };
+  const limits: Limits = { ...SERVER_LIMITS, ...options.limits };
   const app = createApp(limits);
-  const door = new Door(options, limits.bodyBytes, limits.answerTimeoutMs);
+  const { context, core, keys } = options;
+  const door = new Door({
+    context,
+    core,
+    keys,
+    bodyBytes: limits.bodyBytes,
+    answerTimeoutMs: limits.answerTimeoutMs,
+  });
   let draining = false;
 
   app.decorateRequest('principal', null);
   // Bodies are read as bytes, whatever they call themselves: what they are is decided by request-rules.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
-  app.addHook('onRequest', (request, reply, next) => {
-    const refusal = door.admit(request);
-    if (refusal === null) next();
-    else refuseUnread(request, reply, door.render(refusal, request), door.linger(request));
-  });
-  app.setErrorHandler((error, request, reply) => door.fail(error, request, reply));
-  app.setNotFoundHandler((request, reply) => {
-    send(reply, door.render(new Refusal(404, 'not-found', 'no such route'), request));
-  });
-  app.addHook('onResponse', (request, reply, next) => {
-    door.note(request, reply.statusCode, reply.elapsedTime);
-    next();
-  });
-
+  addHooks(app, door, options.log);
+  for (const contract of options.contracts) {
+    for (const route of contract.routes) mount(app, door, mountedRoute(contract, route));
+  }
   app.get('/livez', (_request, reply) => send(reply, { status: 200, body: '{"status":"live"}' }));
   app.get('/readyz', async (_request, reply) => {
-    const ready = !draining && (await door.answers());
+    const ready = !draining && (await answers(options.ping));
     return send(reply, ready ? { status: 200, body: '{"status":"ready"}' } : NOT_READY);
   });
-  for (const contract of options.contracts)
-    for (const route of contract.routes) mount(app, door, contract, route);
   answerExpectations(app, door);
 
   return {
@@ -130,9 +94,7 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
   };
 }
 
-const NOT_READY: ShimResponse = { status: 503, body: '{"status":"not ready"}' };
-
-function createApp(limits: Record<keyof typeof SERVER_LIMITS, number>): FastifyInstance {
+function createApp(limits: Limits): FastifyInstance {
   const app = Fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -160,6 +122,76 @@ function createApp(limits: Record<keyof typeof SERVER_LIMITS, number>): FastifyI
   return app;
 }
 
+/** What every request passes on its way in and out. */
+function addHooks(app: FastifyInstance, door: Door, log: Log): void {
+  app.addHook('onRequest', (request, reply, next) => {
+    const { mounted } = request.routeOptions.config;
+    // Health is asked by machines that have no key.
+    const health = HEALTH.includes(request.routeOptions.url);
+    const admitted = health ? (refuseHead(request.raw) ?? ANONYMOUS) : door.admit(request.raw, mounted);
+    if (isRefusal(admitted)) {
+      refuse(request, reply, renderRefusal(admitted, mounted), hasBody(request.raw));
+      return;
+    }
+    request.principal = admitted;
+    next();
+  });
+  app.setErrorHandler((error, request, reply) => {
+    const refusal = door.refusalOf(error);
+    if (refusal.status >= 500) {
+      const route = request.routeOptions.url;
+      log.error({ request: request.id, route, ...errorFields(error) }, 'a request failed');
+    }
+    if (refusal.status === 503) reply.header('retry-after', '1');
+    refuse(
+      request,
+      reply,
+      renderRefusal(refusal, request.routeOptions.config.mounted),
+      refusal.status === 413,
+    );
+  });
+  app.setNotFoundHandler((_request, reply) => {
+    send(reply, problem(new Refusal(404, 'not-found', 'no such route')));
+  });
+  app.addHook('onResponse', (request, reply, next) => {
+    // The route's pattern, not the path: ids and keys in it may be somebody's.
+    const { id, method, principal } = request;
+    const { url: route } = request.routeOptions;
+    const ms = Math.round(reply.elapsedTime);
+    if (!HEALTH.includes(route)) {
+      log.info(
+        { request: id, method, route, status: reply.statusCode, ms, principal: principal?.name },
+        'request',
+      );
+    }
+    next();
+  });
+}
+
+function mount(app: FastifyInstance, door: Door, mounted: Mounted): void {
+  app.route({
+    method: mounted.route.method,
+    url: mounted.route.path,
+    config: { mounted },
+    handler: async (request, reply) => {
+      const response = await door.serve(mounted, {
+        head: request.raw,
+        params: request.params as Record<string, string>,
+        bytes: Buffer.isBuffer(request.body) ? request.body : null,
+        principal: request.principal ?? ANONYMOUS,
+      });
+      return send(reply, response);
+    },
+  });
+}
+
+function answers(ping: () => Promise<unknown>): Promise<boolean> {
+  return within(ping(), PING_TIMEOUT_MS).then(
+    () => true,
+    () => false,
+  );
+}
+
 /** A request that was never one: the parser refused it, or it came too slowly. */
 function onClientError(error: Error & { code?: string }, socket: Socket): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
@@ -172,220 +204,35 @@ function onClientError(error: Error & { code?: string }, socket: Socket): void {
       : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
         ? new Refusal(408, 'too-slow', 'the request did not arrive in time')
         : new Refusal(400, 'malformed', 'this is not an HTTP request');
-  const { status, body } = problem(refusal);
-  const text = body ?? '';
-  socket.end(
-    `HTTP/1.1 ${status} ${status === 431 ? 'Request Header Fields Too Large' : status === 408 ? 'Request Timeout' : 'Bad Request'}\r\n` +
-      `content-type: application/problem+json\r\ncontent-length: ${Buffer.byteLength(text)}\r\nconnection: close\r\n\r\n${text}`,
-  );
+  const content = problem(refusal).body ?? '';
+  const head = [
+    `HTTP/1.1 ${refusal.status} Refused`,
+    'content-type: application/problem+json',
+    `content-length: ${Buffer.byteLength(content)}`,
+    'connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
   socket.destroySoon();
-}
-
-function mount(app: FastifyInstance, door: Door, contract: Contract, route: AnyRoute): void {
-  const wantsBody =
-    (route.body ?? (['POST', 'PUT', 'PATCH'].includes(route.method) ? 'json' : 'none')) === 'json';
-  const verb = route.verb ?? (route.method === 'GET' ? 'read' : 'write');
-  const mounted: Mounted = { route, contract, verb, wantsBody };
-  app.route({
-    method: route.method,
-    url: route.path,
-    config: { mounted },
-    handler: async (request, reply) => send(reply, await door.serve(mounted, request)),
-  });
 }
 
 /** `Expect: 100-continue`: say no before the body is sent, or let it come. */
 function answerExpectations(app: FastifyInstance, door: Door): void {
-  app.server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
-    const refusal = door.admitHead(request);
-    if (refusal === null) {
-      response.writeContinue();
-      app.server.emit('request', request, response);
-      return;
-    }
+  const sayNo = (response: ServerResponse, refusal: Refusal): void => {
     const { status, headers, body } = problem(refusal);
     response.writeHead(status, { ...headers, connection: 'close' }).end(body);
+  };
+  app.server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
+    const admitted = door.admit(request, null);
+    if (isRefusal(admitted)) {
+      sayNo(response, admitted);
+      return;
+    }
+    response.writeContinue();
+    app.server.emit('request', request, response);
   });
   app.server.on('checkExpectation', (_request, response: ServerResponse) => {
-    const { status, headers, body } = problem(
-      new Refusal(417, 'expectation', 'only 100-continue can be expected'),
-    );
-    response.writeHead(status, { ...headers, connection: 'close' }).end(body);
+    sayNo(response, new Refusal(417, 'expectation', 'only 100-continue can be expected'));
   });
-}
-
-/** The rules between the framework and a contract. */
-class Door {
-  readonly #options: ShimServerOptions;
-
-  constructor(
-    options: ShimServerOptions,
-    private readonly maxBodyBytes: number,
-    private readonly answerTimeoutMs: number,
-  ) {
-    this.#options = options;
-  }
-
-  /** Before the body is read. */
-  admit(request: FastifyRequest): Refusal | null {
-    const head = request.raw;
-    const mounted = request.routeOptions.config.mounted;
-    const refused = refuseHead(head);
-    if (refused !== null) return refused;
-    // Health is asked by machines that have no key.
-    if (
-      mounted === undefined &&
-      (request.routeOptions.url === '/livez' || request.routeOptions.url === '/readyz')
-    )
-      return null;
-    const unknown = this.#authenticate(head, request);
-    if (unknown !== null) return unknown;
-    if (mounted === undefined) return null;
-    if (!mayUse(request.principal as Principal, mounted.contract.service, mounted.verb))
-      return new Refusal(403, 'not-allowed', 'this key may not do that');
-    return refuseBodyHead(head, this.maxBodyBytes);
-  }
-
-  /** The same for a request that waits for leave to send its body. */
-  admitHead(head: IncomingMessage): Refusal | null {
-    return refuseHead(head) ?? this.#authenticate(head, null) ?? refuseBodyHead(head, this.maxBodyBytes);
-  }
-
-  #authenticate(head: IncomingMessage, request: FastifyRequest | null): Refusal | null {
-    const { keys } = this.#options;
-    if (keys.length === 0 && !isLoopbackHost(head))
-      return new Refusal(403, 'host-refused', 'without API keys only localhost is served');
-    const principal = principalOf(presentedKey(head.headers), keys);
-    if (principal === null)
-      return new Refusal(401, 'key-missing', 'a valid API key is needed, as Authorization: Bearer');
-    if (request !== null) request.principal = principal;
-    return null;
-  }
-
-  async serve(mounted: Mounted, request: FastifyRequest): Promise<ShimResponse> {
-    const { core, context } = this.#options;
-    const bytes = Buffer.isBuffer(request.body) ? request.body : null;
-    if (!mounted.wantsBody && bytes !== null && bytes.length > 0)
-      throw new Refusal(400, 'unexpected-body', 'this route takes no body');
-    const parsed = parseWith(
-      mounted.route,
-      {
-        params: request.params as Record<string, string>,
-        query: readQuery(request.raw.url ?? ''),
-        headers: request.headers as Record<string, string | undefined>,
-        body: mounted.wantsBody ? readBody(bytes ?? Buffer.alloc(0)) : null,
-      },
-      context,
-    );
-    this.#checkKinds(parsed, request);
-    const key = this.#requestKey(request, bytes);
-    return within(core.run(mounted.route, traced(parsed, request.raw), key), this.answerTimeoutMs);
-  }
-
-  #checkKinds(parsed: Parsed, request: FastifyRequest): void {
-    if (parsed.type !== 'enqueue') return;
-    const principal = request.principal as Principal;
-    if (!parsed.jobs.every(({ kind }) => mayEnqueue(principal, kind)))
-      throw new Refusal(403, 'not-allowed', 'this key may not enqueue that kind');
-  }
-
-  #requestKey(request: FastifyRequest, bytes: Buffer | null): RequestKey | null {
-    const key = idempotencyKeyOf(request.raw);
-    if (key === null) return null;
-    const hash = createHash('sha256').update(`${request.method} ${request.raw.url}\n`);
-    if (bytes !== null) hash.update(bytes);
-    return { principal: request.principal?.name ?? '', key, bodyHash: hash.digest() };
-  }
-
-  /** Whatever was thrown, as an answer. */
-  fail(error: unknown, request: FastifyRequest, reply: FastifyReply): void {
-    const refusal = this.#refusalOf(error);
-    if (refusal.status >= 500) {
-      const route = request.routeOptions.url;
-      this.#options.log.error({ request: request.id, route, ...errorFields(error) }, 'a request failed');
-    }
-    if (refusal.status === 503) reply.header('retry-after', '1');
-    const response = this.render(refusal, request);
-    if (refusal.status === 413) refuseUnread(request, reply, response, true);
-    else send(reply, response);
-  }
-
-  #refusalOf(error: unknown): Refusal {
-    if (isRefusal(error)) return error;
-    const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
-    if (code === 'FST_ERR_CTP_BODY_TOO_LARGE') return tooLarge(this.maxBodyBytes);
-    if (typeof statusCode === 'number' && statusCode < 500)
-      return new Refusal(statusCode, 'malformed', 'the request is malformed');
-    // Read and found good by us, refused by the server: a limit of jsonb that we do not know.
-    if (typeof code === 'string' && /^(22|54)...$/.test(code))
-      return new Refusal(422, 'unstorable', 'the database cannot hold this');
-    if (isUnavailable(error, code))
-      return new Refusal(
-        503,
-        'unavailable',
-        'the database does not answer; send it again with the same Idempotency-Key',
-      );
-    return new Refusal(500, 'internal', 'something failed here; the log says what');
-  }
-
-  render(refusal: Refusal, request: FastifyRequest): ShimResponse {
-    const mounted = request.routeOptions.config.mounted;
-    if (mounted === undefined) return problem(refusal);
-    return (mounted.route.errors ?? mounted.contract.errors)(refusal);
-  }
-
-  /** Is there a body on its way that nobody will read? */
-  linger(request: FastifyRequest): boolean {
-    return hasBody(request.raw);
-  }
-
-  note(request: FastifyRequest, status: number, ms: number): void {
-    const route = request.routeOptions.url;
-    if (route === '/livez' || route === '/readyz') return;
-    // The route's pattern, not the path: ids and keys in it may be somebody's.
-    this.#options.log.info(
-      {
-        request: request.id,
-        method: request.method,
-        route,
-        status,
-        ms: Math.round(ms),
-        principal: request.principal?.name,
-      },
-      'request',
-    );
-  }
-
-  async answers(): Promise<boolean> {
-    return within(this.#options.ping(), PING_TIMEOUT_MS).then(
-      () => true,
-      () => false,
-    );
-  }
-}
-
-/**
- * Connection trouble (08, 53, 57, whatever ends a connection as FATAL), a lock not got in time (55P03), a network error,
- * or no answer in time.
- */
-function isUnavailable(error: unknown, code: unknown): boolean {
-  if (error instanceof UnbrokerError)
-    return error.code === 'database-slow' || error.code === 'dedupe-unsettled';
-  if ((error as { severity?: unknown }).severity === 'FATAL') return true;
-  if (typeof code === 'string' && /^(08...|53...|57...|55P03|40...|25006|E[A-Z]+)$/.test(code)) return true;
-  const message = error instanceof Error ? error.message : '';
-  return /timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error/.test(
-    message,
-  );
-}
-
-function traced(parsed: Parsed, head: IncomingMessage): Parsed {
-  const traceparent = traceparentOf(head);
-  if (traceparent === null || parsed.type !== 'enqueue') return parsed;
-  return {
-    ...parsed,
-    jobs: parsed.jobs.map((job) => ({ ...job, headers: { ...job.headers, traceparent } })),
-  };
 }
 
 function send(reply: FastifyReply, { status, headers = {}, body }: ShimResponse): FastifyReply {
@@ -397,17 +244,12 @@ function send(reply: FastifyReply, { status, headers = {}, body }: ShimResponse)
 }
 
 /**
- * Answers although a body is still coming, then closes. Closing with unread bytes resets the connection, and a client
- * that is still writing would see the reset instead of the answer: so the answer goes out whole, a bounded rest is
- * read away, and then the connection ends.
+ * Says no. With a body still coming (`unread`) the connection must end, and ending it with unread bytes resets it: a
+ * client that is still writing would see the reset instead of the answer. So the answer goes out whole, a bounded rest
+ * is read away, and then the connection ends.
  */
-function refuseUnread(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  response: ShimResponse,
-  linger: boolean,
-): void {
-  if (!linger) {
+function refuse(request: FastifyRequest, reply: FastifyReply, response: ShimResponse, unread: boolean): void {
+  if (!unread) {
     send(reply, response);
     return;
   }

@@ -1,0 +1,169 @@
+/**
+ * The rules between a request and a contract, in their order: head, key, grants, body's head; then body, query, parse,
+ * kinds, idempotency, the core; and what becomes of whatever is thrown. It knows node's request, not the framework.
+ */
+import { createHash } from 'node:crypto';
+import { UnbrokerError } from '../errors.js';
+import { within } from '../jobs/signal.js';
+import { type ApiKey, mayEnqueue, mayUse, type Principal, presentedKey, principalOf } from './auth.js';
+import {
+  type AnyRoute,
+  type Contract,
+  type ContractContext,
+  isRefusal,
+  type Parsed,
+  problem,
+  Refusal,
+  type ShimResponse,
+} from './contract.js';
+import { type Core, parseWith } from './core.js';
+import {
+  idempotencyKeyOf,
+  isLoopbackHost,
+  type RequestHead,
+  readBody,
+  readQuery,
+  refuseBodyHead,
+  refuseHead,
+  tooLarge,
+  traceparentOf,
+} from './request-rules.js';
+import type { RequestKey } from './requests.js';
+
+/** A contract's route, with what follows from its declaration. */
+export interface Mounted {
+  readonly route: AnyRoute;
+  readonly contract: Contract;
+  readonly verb: 'read' | 'write';
+  readonly wantsBody: boolean;
+}
+
+export interface DoorOptions {
+  readonly context: ContractContext;
+  readonly core: Core;
+  /** Empty: anybody on this machine is let in. */
+  readonly keys: readonly ApiKey[];
+  readonly bodyBytes: number;
+  readonly answerTimeoutMs: number;
+}
+
+/** A request whose body has been read. */
+export interface Arrived {
+  readonly head: RequestHead;
+  readonly params: Readonly<Record<string, string>>;
+  /** null: none came. */
+  readonly bytes: Buffer | null;
+  readonly principal: Principal;
+}
+
+export function mountedRoute(contract: Contract, route: AnyRoute): Mounted {
+  const usual = ['POST', 'PUT', 'PATCH'].includes(route.method) ? 'json' : 'none';
+  const verb = route.verb ?? (route.method === 'GET' ? 'read' : 'write');
+  return { route, contract, verb, wantsBody: (route.body ?? usual) === 'json' };
+}
+
+export class Door {
+  constructor(private readonly options: DoorOptions) {}
+
+  /**
+   * Before the body is read: who it is, or why not. `mounted` is undefined where no contract's route is, and null for a
+   * request that still waits for leave to send its body, when no route has been looked for.
+   */
+  admit(head: RequestHead, mounted: Mounted | undefined | null): Principal | Refusal {
+    const refused = refuseHead(head);
+    if (refused !== null) return refused;
+    const principal = this.#authenticate(head);
+    if (isRefusal(principal) || mounted === undefined) return principal;
+    if (mounted !== null && !mayUse(principal, mounted.contract.service, mounted.verb))
+      return new Refusal(403, 'not-allowed', 'this key may not do that');
+    return refuseBodyHead(head, this.options.bodyBytes) ?? principal;
+  }
+
+  #authenticate(head: RequestHead): Principal | Refusal {
+    const { keys } = this.options;
+    if (keys.length === 0 && !isLoopbackHost(head))
+      return new Refusal(403, 'host-refused', 'without API keys only localhost is served');
+    const unknown = () =>
+      new Refusal(401, 'key-missing', 'a valid API key is needed, as Authorization: Bearer');
+    return principalOf(presentedKey(head.headers), keys) ?? unknown();
+  }
+
+  async serve(mounted: Mounted, { head, params, bytes, principal }: Arrived): Promise<ShimResponse> {
+    const { core, context, answerTimeoutMs } = this.options;
+    if (!mounted.wantsBody && bytes !== null && bytes.length > 0)
+      throw new Refusal(400, 'unexpected-body', 'this route takes no body');
+    const request = {
+      params,
+      query: readQuery(head.url ?? ''),
+      headers: head.headers as Record<string, string | undefined>,
+      body: mounted.wantsBody ? readBody(bytes ?? Buffer.alloc(0)) : null,
+    };
+    const parsed = parseWith(mounted.route, request, context);
+    checkKinds(parsed, principal);
+    const key = requestKey(head, bytes, principal);
+    return within(core.run(mounted.route, traced(parsed, head), key), answerTimeoutMs);
+  }
+
+  /** Whatever was thrown, as a refusal. */
+  refusalOf(error: unknown): Refusal {
+    if (isRefusal(error)) return error;
+    const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
+    if (statusCode === 413) return tooLarge(this.options.bodyBytes);
+    if (typeof statusCode === 'number' && statusCode < 500)
+      return new Refusal(statusCode, 'malformed', 'the request is malformed');
+    // Read and found good by us, refused by the server: a limit of jsonb that we do not know.
+    if (typeof code === 'string' && /^(22|54)...$/.test(code))
+      return new Refusal(422, 'unstorable', 'the database cannot hold this');
+    if (isUnavailable(error, code))
+      return new Refusal(
+        503,
+        'unavailable',
+        'the database does not answer; send it again with the same Idempotency-Key',
+      );
+    return new Refusal(500, 'internal', 'something failed here; the log says what');
+  }
+}
+
+/** As the route's contract says no; problem+json where there is no route. */
+export function renderRefusal(refusal: Refusal, mounted: Mounted | undefined): ShimResponse {
+  if (mounted === undefined) return problem(refusal);
+  return (mounted.route.errors ?? mounted.contract.errors)(refusal);
+}
+
+function checkKinds(parsed: Parsed, principal: Principal): void {
+  if (parsed.type !== 'enqueue') return;
+  if (!parsed.jobs.every(({ kind }) => mayEnqueue(principal, kind)))
+    throw new Refusal(403, 'not-allowed', 'this key may not enqueue that kind');
+}
+
+function requestKey(head: RequestHead, bytes: Buffer | null, principal: Principal): RequestKey | null {
+  const key = idempotencyKeyOf(head);
+  if (key === null) return null;
+  const hash = createHash('sha256').update(`${head.method} ${head.url}\n`);
+  if (bytes !== null) hash.update(bytes);
+  return { principal: principal.name, key, bodyHash: hash.digest() };
+}
+
+/**
+ * Connection trouble (08, 53, 57, whatever ends a connection as FATAL), a lock not got in time (55P03), a network error,
+ * or no answer in time.
+ */
+function isUnavailable(error: unknown, code: unknown): boolean {
+  if (error instanceof UnbrokerError)
+    return error.code === 'database-slow' || error.code === 'dedupe-unsettled';
+  if ((error as { severity?: unknown }).severity === 'FATAL') return true;
+  if (typeof code === 'string' && /^(08...|53...|57...|55P03|40...|25006|E[A-Z]+)$/.test(code)) return true;
+  const message = error instanceof Error ? error.message : '';
+  return /timeout exceeded when trying to connect|Connection terminated|Client has encountered a connection error/.test(
+    message,
+  );
+}
+
+function traced(parsed: Parsed, head: RequestHead): Parsed {
+  const traceparent = traceparentOf(head);
+  if (traceparent === null || parsed.type !== 'enqueue') return parsed;
+  return {
+    ...parsed,
+    jobs: parsed.jobs.map((job) => ({ ...job, headers: { ...job.headers, traceparent } })),
+  };
+}
