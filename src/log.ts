@@ -14,6 +14,20 @@ export interface Log {
 
 export const SILENT: Log = { debug() {}, info() {}, warn() {}, error() {} };
 
+/** The same log, whose own failures (a full disk, a closed pipe) stop nobody's work. */
+export function unfailing(log: Log): Log {
+  const guarded =
+    (level: keyof Log) =>
+    (fields: object, message: string): void => {
+      try {
+        log[level](fields, message);
+      } catch {
+        // There is no place left to say so.
+      }
+    };
+  return { debug: guarded('debug'), info: guarded('info'), warn: guarded('warn'), error: guarded('error') };
+}
+
 const HIDDEN = [
   'payload',
   'payloadText',
@@ -42,8 +56,13 @@ export function createLog(level: string = process.env['UNBROKER_LOG_LEVEL'] ?? '
 
 /** What of an error may be logged: its class and code, never its message (a handler's message may quote a payload). */
 export function errorFields(error: unknown): { error: string; code?: string } {
-  const name = error instanceof Error ? error.name : typeof error;
-  const code =
-    typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : undefined;
-  return code === undefined ? { error: name } : { error: name, code };
+  try {
+    const name = error instanceof Error ? String(error.name) : typeof error;
+    const code =
+      typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : undefined;
+    return code === undefined ? { error: name } : { error: name, code };
+  } catch {
+    // A handler may throw anything, a revoked proxy too.
+    return { error: 'unreadable' };
+  }
 }

@@ -5,8 +5,9 @@
 import type { Log } from '../log.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
-import { Discard, type HandlerEnd } from './settle.js';
+import { Discard, type HandlerEnd, Snooze } from './settle.js';
 import type { Store } from './store.js';
+import { isStorableJson } from './text.js';
 
 /** A claimed job with its payload parsed; numbers past 2^53 are exact only in `payloadText`. */
 export type HandlerJob<Payload = unknown> = ClaimedJob & { readonly payload: Payload };
@@ -14,8 +15,13 @@ export type HandlerJob<Payload = unknown> = ClaimedJob & { readonly payload: Pay
 export interface HandlerContext {
   /** Aborted when the lease is lost or the worker must end: stop, the result will not be written. */
   readonly signal: AbortSignal;
-  /** Saves progress under the lease, committed when it resolves. Throws LeaseLost when the job is no longer ours. */
-  checkpoint(progress: Json): Promise<void>;
+  /**
+   * Saves progress (JSON up to 16 KiB) under the lease, committed when it resolves. Throws LeaseLost when the job is no
+   * longer ours, TypeError for what jsonb cannot hold.
+   */
+  readonly checkpoint: (progress: Json) => Promise<void>;
+  /** Ends the handler: the job runs again after `delayMs` without spending an attempt. Throws Snooze. */
+  readonly snooze: (delayMs: number) => never;
   readonly log: Log;
 }
 
@@ -93,15 +99,16 @@ export class Run implements HandlerContext {
     this.#controller?.abort(new LeaseLost());
   }
 
-  async checkpoint(progress: Json): Promise<void> {
-    const text = JSON.stringify(progress);
-    if (text.length > LIMITS.resultBytes)
-      throw new TypeError(`progress is larger than ${LIMITS.resultBytes} bytes`);
+  // Fields, not methods: handlers take them out of the context.
+  readonly checkpoint = async (progress: Json): Promise<void> => {
+    const text = progressText(progress);
     if (this.lost || !(await this.store.checkpoint(this.db, this.job, text))) {
       this.lose();
       throw new LeaseLost();
     }
-  }
+  };
+
+  readonly snooze = snooze;
 
   /** Runs the handler to its end. Never throws. */
   async execute(kind: KindOptions): Promise<HandlerEnd> {
@@ -114,6 +121,20 @@ export class Run implements HandlerContext {
       return { type: 'threw', error };
     }
   }
+}
+
+function snooze(delayMs: number): never {
+  throw new Snooze(delayMs);
+}
+
+function progressText(progress: Json): string {
+  const text: string | undefined = JSON.stringify(progress);
+  if (text === undefined || !isStorableJson(text)) {
+    throw new TypeError('progress is not JSON that jsonb can hold (NUL and lone surrogates it cannot)');
+  }
+  if (Buffer.byteLength(text) > LIMITS.resultBytes)
+    throw new TypeError(`progress is larger than ${LIMITS.resultBytes} bytes`);
+  return text;
 }
 
 /** Names the places, not the values: a payload has no business in an error. */

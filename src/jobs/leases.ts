@@ -35,10 +35,12 @@ export class Leases {
 
   start(): void {
     const { leaseMs } = this.#options;
+    const checkMs = Math.max(20, Math.min(1_000, leaseMs / 20));
     // A third: two extensions may fail before a lease ends.
     this.#timers = [
       setInterval(() => void this.extend(), Math.ceil(leaseMs / 3)),
-      setInterval(() => this.#checkDeadlines(), Math.max(20, Math.min(1_000, leaseMs / 20))),
+      // Whoever would end before the next look ends at this one: never after the lease.
+      setInterval(() => this.#checkDeadlines(performance.now() + checkMs), checkMs),
     ];
   }
 
@@ -57,12 +59,17 @@ export class Leases {
     if (this.#held.get(run.job.id) === run) this.#held.delete(run.job.id);
   }
 
+  /** The handler ended under a lease that a checkpoint found gone. */
+  ended(run: Run): void {
+    if (this.#held.get(run.job.id) === run) this.#lose(run);
+  }
+
   runs(): Run[] {
     return [...this.#held.values()];
   }
 
   async extend(): Promise<void> {
-    // One at a time: a request that hangs is overtaken by the deadlines, not by more requests.
+    // One at a time, and none longer than the time between two: one that hangs leaves the lease room for another.
     if (this.#extending) return;
     this.#extending = true;
     try {
@@ -80,16 +87,15 @@ export class Leases {
     const { store, db, leaseMs } = this.#options;
     const sentAt = performance.now();
     const held = runs.map((run) => run.job);
-    const kept = new Set(await within(store.extend(db, held, leaseMs), leaseMs));
+    const kept = new Set(await within(store.extend(db, held, leaseMs), leaseMs / 3));
     for (const run of runs) {
       if (kept.has(run.job.id)) run.deadlineAt = sentAt + leaseMs;
       else if (!run.settling && this.#held.get(run.job.id) === run) this.#lose(run);
     }
   }
 
-  #checkDeadlines(): void {
-    const now = performance.now();
-    for (const run of this.#held.values()) if (run.deadlineAt <= now && !run.settling) this.#lose(run);
+  #checkDeadlines(until: number): void {
+    for (const run of this.#held.values()) if (run.deadlineAt <= until && !run.settling) this.#lose(run);
   }
 
   #lose(run: Run): void {

@@ -7,7 +7,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
 import type { Queryable } from './job.js';
 import type { Outcome } from './settle.js';
-import { within } from './signal.js';
 import type { Held, Store } from './store.js';
 
 /** A job that ended, and what to write. */
@@ -27,8 +26,6 @@ export interface SettlerOptions {
 /** Rows of one statement. 500 was as fast as 1,000 (measured) and bounds a lock's length. */
 const BATCH = 500;
 const MAX_BACKOFF_MS = 1_000;
-/** A write without an answer by then is repeated; the fence makes a repeat harmless. */
-const MAX_ANSWER_MS = 15_000;
 
 export class Settler {
   #queue: Settlement[] = [];
@@ -103,15 +100,13 @@ export class Settler {
       }));
       // The rows of one call share the outcome's type, so each has what its statement needs.
       const write = store[type] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
-      const written = new Set(await within(write(db, rows), MAX_ANSWER_MS));
+      const written = new Set(await write(db, rows));
       for (const settlement of same) onSettled(settlement, written.has(settlement.run.job.id));
       return [];
     } catch (error) {
-      if (!isDataError(error)) {
-        onError(error);
-        return [...same];
-      }
-      return same.length > 1 ? this.#oneByOne(type, same) : this.#withoutText(same[0] as Settlement, error);
+      onError(error);
+      if (!isRefusal(error)) return [...same];
+      return same.length > 1 ? this.#oneByOne(type, same) : this.#withoutText(same[0] as Settlement);
     }
   }
 
@@ -122,25 +117,35 @@ export class Settler {
     return left;
   }
 
-  /** The server refuses this very result or message: the outcome counts more than its text. */
-  async #withoutText({ run, outcome }: Settlement, error: unknown): Promise<Settlement[]> {
-    this.#options.onError(error);
-    const bare: Outcome =
-      outcome.type === 'complete'
-        ? { type: 'complete', resultText: null }
-        : outcome.type === 'snooze'
-          ? outcome
-          : { ...outcome, name: 'Error', message: 'unstorable message' };
-    const changed =
-      outcome.type === 'complete'
-        ? outcome.resultText !== null
-        : outcome.type !== 'snooze' && outcome.name !== 'Error';
-    return changed ? this.#writeSame(bare.type, [{ run, outcome: bare }]) : [{ run, outcome }];
+  /**
+   * The server refuses this very row. The outcome counts more than its text (a message that the database's encoding does
+   * not have); what is refused even so is given up: its lease runs out, and the reaper and max_attempts decide. Trying
+   * for ever would keep it running for ever.
+   */
+  async #withoutText({ run, outcome }: Settlement): Promise<Settlement[]> {
+    const bare = withoutText(outcome);
+    if (bare !== null) return this.#writeSame(bare.type, [{ run, outcome: bare }]);
+    this.#options.onSettled({ run, outcome }, false);
+    return [];
   }
 }
 
-/** SQLSTATE class 22 (data exception) or 54 (limit exceeded): asking again will not help. */
-function isDataError(error: unknown): boolean {
+/** The same outcome with no text of a handler's in it; null when there is none already. */
+function withoutText(outcome: Outcome): Outcome | null {
+  switch (outcome.type) {
+    case 'snooze':
+      return null;
+    case 'complete':
+      return outcome.resultText === null ? null : { type: 'complete', resultText: null };
+    default: {
+      const bare = { name: 'Error', message: 'unstorable message' };
+      return outcome.message === bare.message ? null : { ...outcome, ...bare };
+    }
+  }
+}
+
+/** SQLSTATE classes 22, 23 (data, constraints), 54 (limits), P0 (a trigger's): asking the same again will not help. */
+function isRefusal(error: unknown): boolean {
   const code = typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
-  return /^(22|54)...$/.test(code);
+  return /^(22|23|54|P0)...$/.test(code);
 }

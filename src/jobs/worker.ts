@@ -4,18 +4,20 @@
  */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import { EXIT, UnbrokerError } from '../errors.js';
-import { errorFields, type Log, SILENT } from '../log.js';
-import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
+import { errorFields, type Log, SILENT, unfailing } from '../log.js';
+import { type Handler, type KindOptions, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { Leases } from './leases.js';
+import { hearErrors, patient } from './patience.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { type Outcome, settle } from './settle.js';
 import { Settler } from './settler.js';
 import { Signal, within } from './signal.js';
+import { SoloPatience } from './solo.js';
 import { createStore, type Fired, type KindDemand, type Reaped, type Store } from './store.js';
 import { Upkeep } from './upkeep.js';
+import { bounded, checkHandlers } from './worker-options.js';
 
 export interface WorkerOptions {
   /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
@@ -36,7 +38,7 @@ export interface WorkerOptions {
   readonly retentionMs?: number;
   /** Default: silent. */
   readonly log?: Log;
-  /** For metrics and tests; must not throw. */
+  /** For metrics and tests. What it throws is logged and forgotten. */
   readonly onEvent?: (event: WorkerEvent) => void;
 }
 
@@ -71,6 +73,14 @@ const MIN_CLAIM_MS = 5;
 const MAX_CLAIM = 500;
 const MIN_DOUBLE_CONCURRENCY = 200;
 const MAX_BACKOFF_MS = 10_000;
+/** A claim whose answer comes later than that gives its jobs back. Less than the patience below, or none came. */
+const MAX_CLAIM_MS = 10_000;
+/** How long a connection may leave a question unanswered before it is thrown away: a third of the lease, within these. */
+const MIN_PATIENCE_MS = 1_000;
+const MAX_PATIENCE_MS = 15_000;
+const UPKEEP_PATIENCE_MS = 30_000;
+/** A worker that stops while the database is away keeps trying for so long; then the leases run out. */
+const MAX_LAST_WRITE_MS = 10_000;
 
 /** Throws `worker-invalid` (exit 2) for settings out of range. */
 export function createWorker(options: WorkerOptions): Worker {
@@ -82,7 +92,7 @@ class JobWorker implements Worker {
   readonly #db: Queryable;
   readonly #store: Store;
   readonly #name = `${hostname().slice(0, 60)}:${process.pid}:${randomBytes(4).toString('hex')}`;
-  readonly #kinds = new Map<string, KindOptions>();
+  readonly #kinds: ReadonlyMap<string, KindOptions>;
   readonly #concurrency: number;
   readonly #leaseMs: number;
   readonly #pollMs: number;
@@ -104,8 +114,9 @@ class JobWorker implements Worker {
   #backlog = false;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
   #idlePollMs = MIN_CLAIM_MS;
-  /** Since when a job waits to be claimed alone; undefined when none does. */
-  #soloSince: number | undefined;
+  readonly #solo: SoloPatience;
+  /** Nothing was due at the last look. */
+  #idle = false;
   /** Fired when a slot frees up or a result is written. */
   readonly #slotFreed = new Signal();
   /** Fired when there may be work: wake(), stop(), a job that waits to run alone. */
@@ -116,16 +127,15 @@ class JobWorker implements Worker {
     this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
     this.#pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
     const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
-    for (const [kind, handler] of Object.entries(options.handlers)) {
-      const kindOptions = typeof handler === 'function' ? { handle: handler } : handler;
-      bounded(`handlers.${kind}.concurrency`, kindOptions.concurrency ?? 1, 1, 10_000);
-      this.#kinds.set(kind, kindOptions);
-    }
-    if (this.#kinds.size === 0) throw workerInvalid('handlers is empty', 'Register at least one kind.');
-    this.#db = options.db;
+    this.#kinds = checkHandlers(options.handlers);
+    if (options.retentionMs !== undefined) bounded('retentionMs', options.retentionMs, 0, 3_153_600_000_000);
+    this.#solo = new SoloPatience(this.#leaseMs);
+    const patienceMs = Math.max(MIN_PATIENCE_MS, Math.min(this.#leaseMs / 3, MAX_PATIENCE_MS));
+    this.#db = patient(options.db, patienceMs);
     this.#store = createStore(options.schema ?? DEFAULT_SCHEMA);
-    this.#log = options.log ?? SILENT;
-    this.#emit = options.onEvent;
+    this.#log = unfailing(options.log ?? SILENT);
+    this.#emit = this.#guarded(options.onEvent);
+    hearErrors(options.db, (error) => this.#log.warn(errorFields(error), 'an idle connection was lost'));
     const shared = {
       store: this.#store,
       db: this.#db,
@@ -144,6 +154,7 @@ class JobWorker implements Worker {
     if (upkeepMs > 0) {
       this.#upkeep = new Upkeep({
         ...shared,
+        db: patient(options.db, UPKEEP_PATIENCE_MS),
         everyMs: upkeepMs,
         ...(options.retentionMs === undefined ? {} : { retentionMs: options.retentionMs }),
         onReaped: (jobs) => this.#emit?.({ type: 'reaped', jobs }),
@@ -152,7 +163,7 @@ class JobWorker implements Worker {
           this.wake();
         },
         onUnreadable: (schedule, error) => this.#log.warn({ schedule, code: error.code }, error.line),
-        onSwept: () => this.#lookForSolo(),
+        onSwept: () => this.#lookForSolo(false),
       });
     }
   }
@@ -191,8 +202,9 @@ class JobWorker implements Worker {
       await this.#slotFreed.wait(leftMs);
     }
     await this.#giveBack([...this.#executing]);
-    // Past the lease nothing could be written any more.
-    await within(this.#settler.drained(), this.#leaseMs).catch((error) => this.#databaseError(error));
+    await within(this.#settler.drained(), Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
+      this.#databaseError(error),
+    );
     this.#leases.stop();
   }
 
@@ -200,7 +212,7 @@ class JobWorker implements Worker {
     let backoffMs = 50;
     while (!this.#stopping) {
       try {
-        if (first || (this.#backlog && this.#soloSince === undefined)) await this.#turn(first);
+        if (first || (this.#backlog && !this.#solo.waiting)) await this.#turn(first);
         else await this.#nudged.wait(this.#pollMs);
         backoffMs = 50;
       } catch (error) {
@@ -214,7 +226,8 @@ class JobWorker implements Worker {
 
   /** One look at the situation: wait, or claim. */
   async #turn(first: boolean): Promise<void> {
-    if (this.#soloSince !== undefined && (await this.#soloTurn())) return;
+    if (first && this.#solo.shouldLook(performance.now())) await this.#lookForSolo(false);
+    if (this.#solo.waiting && (await this.#soloTurn())) return;
     const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
     const free = this.#concurrency - this.#executing.size - this.#asked - unsettled;
     const demands = this.#demands();
@@ -232,12 +245,22 @@ class JobWorker implements Worker {
       return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs);
     });
     this.#backlog = claimed.length >= asked;
+    if (claimed.length > 0) this.#idle = false;
     if (this.#backlog) return this.#nudged.fire();
     if (!first) return;
     if (claimed.length > 0) this.#idlePollMs = MIN_CLAIM_MS;
-    else if (this.#executing.size === 0 && this.#asked === 0) this.#emit?.({ type: 'idle' });
+    else if (this.#executing.size === 0 && this.#asked === 0 && (await this.#nothingElse())) {
+      this.#emit?.({ type: 'idle' });
+    }
     await this.#nudged.wait(this.#idlePollMs);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
+  }
+
+  /** True when no job waits to run alone either. Asked when the worker falls idle, then as often as by a busy one. */
+  async #nothingElse(): Promise<boolean> {
+    if (!this.#idle) await this.#lookForSolo(true);
+    this.#idle = !this.#solo.waiting;
+    return this.#idle;
   }
 
   /** What each kind may still take, beginning with another kind each time so that none starves behind another. */
@@ -261,11 +284,10 @@ class JobWorker implements Worker {
     const sentAt = performance.now();
     this.#lastClaimAt = sentAt;
     this.#asked += asked;
-    const jobs = await within(ask(this.#db), this.#leaseMs, (late) => void this.#release(late)).finally(
-      () => {
-        this.#asked -= asked;
-      },
-    );
+    const maxMs = Math.min(this.#leaseMs, MAX_CLAIM_MS);
+    const jobs = await within(ask(this.#db), maxMs, (late) => void this.#release(late)).finally(() => {
+      this.#asked -= asked;
+    });
     this.ready = true;
     if (jobs.length === 0) return jobs;
     const runs = jobs.map((job) => new Run(job, sentAt + this.#leaseMs, this.#log, this.#store, this.#db));
@@ -284,35 +306,24 @@ class JobWorker implements Worker {
     const end = await run.execute(options);
     this.#executing.delete(run);
     this.#runningByKind.set(kind, (this.#runningByKind.get(kind) ?? 1) - 1);
-    if (!run.lost && !(end.type === 'threw' && end.error instanceof LeaseLost)) {
+    if (run.lost) this.#leases.ended(run);
+    else {
       const outcome = settle(run.job, end, options.retryPolicy ?? DEFAULT_RETRY_POLICY, Math.random());
-      if (end.type === 'threw') {
-        this.#log.warn(
-          {
-            job: run.job.id,
-            kind,
-            attempt: run.job.attempt,
-            outcome: outcome.type,
-            ...errorFields(end.error),
-          },
-          'a handler threw',
-        );
-      }
       this.#settler.push({ run, outcome });
+      if (end.type === 'threw') {
+        const { id, attempt } = run.job;
+        const fields = { job: id, kind, attempt, outcome: outcome.type, ...errorFields(end.error) };
+        this.#log.warn(fields, 'a handler threw');
+      }
     }
     this.#slotFreed.fire();
   }
 
-  /**
-   * A job whose last lease expired runs alone: claim nothing until this worker is empty, then take it. True while that
-   * goes on. Patience ends after one lease, so that a long job beside it does not idle the other slots.
-   */
+  /** Claims nothing until this worker is empty, then one job that must run alone. True while that goes on. */
   async #soloTurn(): Promise<boolean> {
-    if (performance.now() - (this.#soloSince as number) > this.#leaseMs) {
-      this.#soloSince = undefined;
-      return false;
-    }
-    if (this.#executing.size > 0 || this.#asked > 0) {
+    const busy = this.#executing.size > 0 || this.#asked > 0;
+    if (!this.#solo.goOn(performance.now(), busy)) return false;
+    if (busy) {
       await this.#slotFreed.wait(this.#pollMs);
       return true;
     }
@@ -321,15 +332,14 @@ class JobWorker implements Worker {
       const job = await this.#store.claimSolo(db, all, this.#name, this.#leaseMs);
       return job === null ? [] : [job];
     });
-    this.#soloSince = claimed.length === 0 ? undefined : performance.now();
+    this.#solo.claimed(performance.now(), claimed.length > 0);
     return claimed.length > 0;
   }
 
-  async #lookForSolo(): Promise<void> {
-    if (await this.#store.soloWaiting(this.#db, [...this.#kinds.keys()])) {
-      this.#soloSince ??= performance.now();
-      this.#nudged.fire();
-    }
+  async #lookForSolo(idle: boolean): Promise<void> {
+    const found = await this.#store.soloWaiting(this.#db, [...this.#kinds.keys()]);
+    this.#solo.looked(performance.now(), found, idle);
+    if (this.#solo.waiting) this.#nudged.fire();
   }
 
   /** Ends these runs here and returns their jobs, attempts included. Failing that, the reaper does it later. */
@@ -344,9 +354,7 @@ class JobWorker implements Worker {
 
   async #release(jobs: readonly ClaimedJob[]): Promise<void> {
     if (jobs.length === 0) return;
-    await within(this.#store.release(this.#db, jobs), this.#leaseMs).catch((error) =>
-      this.#databaseError(error),
-    );
+    await this.#store.release(this.#db, jobs).catch((error) => this.#databaseError(error));
   }
 
   #lost(run: Run): void {
@@ -354,21 +362,20 @@ class JobWorker implements Worker {
     this.#log.warn({ job: run.job.id, kind: run.job.kind, attempt: run.job.attempt }, 'a lease was lost');
   }
 
+  #guarded(onEvent: WorkerOptions['onEvent']): ((event: WorkerEvent) => void) | undefined {
+    if (onEvent === undefined) return undefined;
+    return (event) => {
+      try {
+        onEvent(event);
+      } catch (error) {
+        this.#log.error(errorFields(error), 'onEvent threw');
+      }
+    };
+  }
+
   #databaseError(error: unknown): void {
     this.ready = false;
     this.#emit?.({ type: 'database-error', error });
     this.#log.error(errorFields(error), 'the database did not answer; trying again');
   }
-}
-
-function bounded(name: string, value: number, min: number, max: number): number {
-  if (Number.isFinite(value) && value >= min && value <= max) return value;
-  throw workerInvalid(`${name} is out of range`, `Give a number from ${min} to ${max}.`);
-}
-
-function workerInvalid(what: string, hint: string): UnbrokerError {
-  return new UnbrokerError('worker-invalid', `The worker cannot start: ${what}`, {
-    hint,
-    exitStatus: EXIT.badInput,
-  });
 }
