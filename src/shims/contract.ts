@@ -177,6 +177,20 @@ export function route<P extends Parsed>(given: Route<P>): AnyRoute {
   return given as unknown as AnyRoute;
 }
 
+/** A route that needs nothing of the database: parse says all. */
+export function answerRoute(
+  given: Omit<AnyRoute, 'parse' | 'render'> & {
+    parse(request: ShimRequest, context: ContractContext): Answer | Refusal;
+  },
+): AnyRoute {
+  return {
+    ...given,
+    render() {
+      throw new TypeError('this route has answered already');
+    },
+  };
+}
+
 /** Checks that routes do not collide. Throws TypeError: it is a mistake in code, not in a request. */
 export function defineContract(contract: Contract): Contract {
   const seen = new Set<string>();

@@ -1,26 +1,14 @@
 /**
- * The trio's notification service: send, batch, read, list, cancel, send now; read and preview templates. A
- * notification is a job of kind `notify.<channel>`; its id is the job's.
+ * The trio's notification service: send, batch, read, list, cancel, send now. A notification is a job of kind
+ * `notify.<channel>`; its id is the job's.
  */
 import type { Job, JobState } from '../../jobs/job.js';
 import type { JobSearch } from '../../jobs/store.js';
-import { type JsonNode, objectText, type PlainJson, toPlain } from '../../json-text.js';
+import { objectText } from '../../json-text.js';
+import { DEFAULT_LOCALE } from '../../notify/message.js';
 import {
-  CHANNELS,
-  type Channel,
-  DEFAULT_LOCALE,
-  isChannel,
-  isHeaderText,
-  isLocale,
-  isMailAddress,
-  isTemplateKey,
-  MessageError,
-} from '../../notify/message.js';
-import {
-  type Answer,
   type Change,
   type ChangeResult,
-  type ContractContext,
   defineContract,
   type Enqueue,
   type EnqueueResult,
@@ -31,10 +19,9 @@ import {
   Refusal,
   route,
   type ShimJob,
-  type ShimRequest,
   type ShimResponse,
 } from '../contract.js';
-import { type Fields, objectOf as fieldsOf, invalid, limitOf, parseTime, queryOf } from '../fields.js';
+import { objectOf as fieldsOf, invalid, limitOf, parseTime, queryOf } from '../fields.js';
 import {
   changedAt,
   lastError,
@@ -46,133 +33,13 @@ import {
   time,
   trioErrors,
 } from './common.js';
+import { readNotification } from './notification-body.js';
+import { templateRoutes } from './templates.js';
 
-const SOURCE = 'trio:notification';
 const SCOPE = { kindPrefix: 'notify.' };
 const MAX_BATCH = 100;
-const FIELDS = [
-  'to',
-  'template',
-  'channel',
-  'locale',
-  'data',
-  'reference',
-  'subject',
-  'body',
-  'sendAt',
-  'delayMs',
-  'priority',
-  'dedupeKey',
-] as const;
-
-type Field = (typeof FIELDS)[number];
-
-/** What a routing key or a surrounding request says, where the body does not. */
-export interface NotificationDefaults {
-  readonly template?: string;
-  readonly channel?: string;
-}
 
 const notFound = (): Refusal => new Refusal(404, 'not-found', 'no such notification');
-
-/** One notification as a job. Also what schedules and retries carry. Throws Refusal. */
-export function readNotification(
-  node: JsonNode | null,
-  context: ContractContext,
-  defaults: NotificationDefaults = {},
-  what = 'body',
-): ShimJob {
-  const fields = fieldsOf(node, FIELDS, what);
-  const to = fields.line('to', 2_000);
-  if (to === undefined) throw invalid('to is missing');
-  const channel = channelOf(fields.text('channel', 20)?.value ?? defaults.channel ?? 'email', context);
-  checkRecipient(channel, to.value, context);
-  const locale = fields.text('locale', 50)?.value ?? DEFAULT_LOCALE;
-  if (!isLocale(locale)) throw invalid('locale is not a locale');
-  const template = fields.text('template', 500)?.value ?? defaults.template ?? null;
-  const data = fields.object('data');
-  const body = fields.text('body', 500_000);
-  const subject = fields.line('subject', 998);
-  if (template === null && body === undefined) throw invalid('template is missing');
-  if (template !== null && body !== undefined) throw invalid('give template or body, not both');
-  if (template !== null)
-    checkTemplate(template, channel, locale, data === undefined ? {} : toPlain(data), context);
-  const reference = fields.line('reference', 500);
-  return {
-    kind: `notify.${channel}`,
-    payloadText: objectText({
-      to: to.raw,
-      template: template === null ? undefined : text(template),
-      channel: text(channel),
-      locale: text(locale),
-      data: data?.raw,
-      reference: reference?.raw,
-      subject: subject?.raw,
-      body: body?.raw,
-    }),
-    source: SOURCE,
-    ...optionsOf(fields),
-  };
-}
-
-function optionsOf(fields: Fields<Field>): Pick<ShimJob, 'runAt' | 'delayMs' | 'priority' | 'dedupeKey'> {
-  const runAt = fields.time('sendAt');
-  const delayMs = fields.integer('delayMs', 0, MAX_DELAY_MS);
-  if (runAt !== undefined && delayMs !== undefined) throw invalid('give sendAt or delayMs, not both');
-  const priority = fields.integer('priority', -32_768, 32_767);
-  const dedupeKey = fields.line('dedupeKey', 500)?.value;
-  return {
-    ...(runAt === undefined ? {} : { runAt }),
-    ...(delayMs === undefined ? {} : { delayMs }),
-    ...(priority === undefined ? {} : { priority }),
-    ...(dedupeKey === undefined ? {} : { dedupeKey }),
-  };
-}
-
-/** Ten years. */
-export const MAX_DELAY_MS = 10 * 366 * 24 * 3_600_000;
-
-function channelOf(channel: string, context: ContractContext): Channel {
-  if (!isChannel(channel)) throw invalid(`channel is none of ${CHANNELS.join(', ')}`);
-  if (context.channels !== null && !context.channels.includes(channel))
-    throw new Refusal(
-      422,
-      'channel-unserved',
-      `no provider is configured for it; add notify.${channel} to the config`,
-    );
-  return channel;
-}
-
-function checkRecipient(channel: Channel, to: string, context: ContractContext): void {
-  if (channel === 'email' && !isMailAddress(to))
-    throw new Refusal(422, 'recipient-invalid', 'to is not one mail address');
-  const refused = channel === 'webhook' ? context.refuseUrl(to) : null;
-  if (refused !== null) throw new Refusal(422, 'recipient-invalid', `to cannot be called: ${refused}`);
-}
-
-/** A name that could not be a template, or is none, can never be sent: say so while somebody listens. */
-function checkTemplate(
-  key: string,
-  channel: Channel,
-  locale: string,
-  data: PlainJson,
-  { renderer }: ContractContext,
-): void {
-  if (!isTemplateKey(key)) throw templateUnknown();
-  if (renderer === null) return;
-  const variant = renderer.find(key, channel, locale);
-  if (variant === null) throw templateUnknown();
-  const subject = renderer.renderSubject(variant, data);
-  if (subject !== null && !isHeaderText(subject))
-    throw new Refusal(
-      422,
-      'control-characters',
-      'data puts a line break into the subject, or makes it too long',
-    );
-}
-
-const templateUnknown = (): Refusal =>
-  new Refusal(422, 'template-unknown', 'there is no such template for this channel and locale');
 
 function accepted(result: EnqueueResult): ShimResponse {
   const id = result.enqueued[0]?.id ?? '';
@@ -302,64 +169,6 @@ function viewText(job: Job): string {
   });
 }
 
-const TEMPLATES_ELSEWHERE = new Refusal(
-  422,
-  'unsupported',
-  'templates are files now: edit them in the folder that notify.templates names',
-);
-
-function answer(status: number, value: unknown): Answer {
-  return { type: 'answer', response: jsonResponse(status, JSON.stringify(value)) };
-}
-
-const showTemplate = route<Find>({
-  method: 'GET',
-  path: '/templates/:key',
-  parse({ params }, { renderer }) {
-    const variants = renderer?.variants(params['key'] ?? '') ?? [];
-    if (variants.length === 0) return new Refusal(404, 'not-found', 'no such template');
-    return answer(200, { key: params['key'], variants });
-  },
-  render: () => notFound(),
-});
-
-const preview = route<Find>({
-  method: 'POST',
-  path: '/templates/:key/preview',
-  verb: 'read',
-  parse: (request, context) => previewOf(request, context),
-  render: () => notFound(),
-});
-
-function previewOf(request: ShimRequest, { renderer }: ContractContext): Answer | Refusal {
-  const fields = fieldsOf(request.body, ['locale', 'channel', 'data']);
-  const locale = fields.text('locale', 50)?.value ?? DEFAULT_LOCALE;
-  const channel = fields.text('channel', 20)?.value ?? 'email';
-  const data = fields.object('data');
-  if (!isLocale(locale) || !isChannel(channel)) throw invalid('locale or channel is not valid');
-  const key = request.params['key'] ?? '';
-  if (renderer === null || renderer.variants(key).length === 0)
-    return new Refusal(404, 'not-found', 'no such template');
-  try {
-    return answer(200, {
-      key,
-      ...renderer.render(key, channel, locale, data === undefined ? {} : toPlain(data)),
-    });
-  } catch (error) {
-    if (error instanceof MessageError) return new Refusal(422, 'render-failed', error.message);
-    throw error;
-  }
-}
-
-function noEdit(method: 'PUT' | 'DELETE') {
-  return route<Find>({
-    method,
-    path: '/templates/:key',
-    parse: () => TEMPLATES_ELSEWHERE,
-    render: () => notFound(),
-  });
-}
-
 export const notificationContract = defineContract({
   name: 'trio',
   service: 'notification',
@@ -370,10 +179,7 @@ export const notificationContract = defineContract({
     list,
     change('cancel', '/notifications/:id/cancel', 'cancelled'),
     change('run-now', '/notifications/:id/send-now', 'accepted'),
-    showTemplate,
-    preview,
-    noEdit('PUT'),
-    noEdit('DELETE'),
+    ...templateRoutes,
   ],
   deliveries: [{ exchange: 'notifications', routingKey: 'notification.#' }],
   errors: trioErrors,

@@ -29,7 +29,7 @@ import {
   time,
   trioErrors,
 } from './common.js';
-import { MAX_DELAY_MS } from './notification.js';
+import { MAX_DELAY_MS } from './notification-body.js';
 import { planFired, readTarget, targetJson } from './targets.js';
 
 /** Source of a schedule: this, or this and `:<name>`. */

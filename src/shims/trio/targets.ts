@@ -8,7 +8,7 @@ import { objectText } from '../../json-text.js';
 import { RELAY_HTTP } from '../../notify/relay-kind.js';
 import { type ContractContext, Refusal, type ShimJob } from '../contract.js';
 import { objectOf as fieldsOf, invalid } from '../fields.js';
-import { readNotification } from './notification.js';
+import { readNotification } from './notification-body.js';
 
 export type Target =
   | { readonly url: string }
