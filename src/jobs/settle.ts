@@ -4,7 +4,7 @@
  */
 import { type ClaimedJob, LIMITS, type RetryPolicy } from './job.js';
 import { boundedDelayMs, parseRetryPolicy, retryDelayMs } from './retry.js';
-import { storableText } from './text.js';
+import { isStorableJson, storableText } from './text.js';
 
 /** How a handler ended. */
 export type HandlerEnd =
@@ -112,9 +112,7 @@ function complete(value: unknown): Outcome {
   if (text === undefined) return { type: 'complete', resultText: '{"unstorable":"not JSON"}' };
   if (Buffer.byteLength(text) > LIMITS.resultBytes)
     return { type: 'complete', resultText: '{"unstorable":"too large"}' };
-  // JSON.stringify writes NUL and lone surrogates as escapes, which jsonb refuses just the same.
-  if (/(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/i.test(text)) {
+  if (!isStorableJson(text))
     return { type: 'complete', resultText: '{"unstorable":"NUL or lone surrogate"}' };
-  }
   return { type: 'complete', resultText: text };
 }

@@ -13,3 +13,8 @@ export function storableText(text: string, maxLength: number): string {
 export function isStorable(text: string): boolean {
   return !text.includes('\u0000') && text.isWellFormed();
 }
+
+/** The same of a JSON text: JSON.stringify writes NUL and lone surrogates as escapes, which jsonb refuses too. */
+export function isStorableJson(text: string): boolean {
+  return !/(?<!\\)(?:\\\\)*\\u(?:0000|d[89a-f])/i.test(text);
+}
