@@ -3,8 +3,8 @@
  * values travel as parameters. The claim itself is a function, migrations/002_functions.sql, because its plan must be
  * pinned without session state; `claim` below calls it. store.ts is the only file that runs these.
  *
- * Every write by a worker is fenced: `id and state = 'running' and lease_token = mine`. No row back means the lease is
- * lost; the write must not be repeated.
+ * Every write by a worker is fenced: `id and state = 'running' and lease_token = mine` (`held` below). No row back means
+ * the lease is lost; the write must not be repeated.
  */
 import { LIMITS } from './job.js';
 import { quoteSchema } from './schema-name.js';
@@ -23,6 +23,17 @@ const failure = (name: string, message: string): string =>
 
 /** What ends a lease, in every statement that leaves the running state. */
 const lease = 'locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null';
+
+/** Of array parameter $n, which stands beside the ids in $1, the element of this row. The ids come sorted (store.ts). */
+const nth = (parameter: number, type: string): string =>
+  `($${parameter}::${type}[])[width_bucket(j.id, $1::bigint[])]`;
+
+/**
+ * The fence: rows whose id is in $1 and which run under the token beside it in $2. No join with the parameters, because
+ * its plan follows the statistics of an index that is empty at quiet hours: it then reads every running row (48 ms
+ * beside 100,000 of them) or pairs all with all (95 ms for 500), where this reads 500 index entries (2 ms).
+ */
+const held = `j.id = any ($1::bigint[]) and j.state = 'running' and j.lease_token = ${nth(2, 'bigint')}`;
 
 const jobColumns = `
     j.id::text, j.kind, j.state, j.priority, j.run_at as "runAt", j.attempts, j.max_attempts as "maxAttempts",
@@ -202,24 +213,21 @@ select exists (
     extend: `
 update ${jobs} j
 set locked_until = clock_timestamp() + $3 * interval '1 millisecond'
-from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+where ${held}
 returning j.id::text`,
 
     /** running -> done. */
     complete: `
 update ${jobs} j
 set state = 'done', finished_at = clock_timestamp(), ${lease}
-from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+where ${held}
 returning j.id::text`,
 
     /** running -> done, with each job's result. */
     completeWithResults: `
 update ${jobs} j
-set state = 'done', finished_at = clock_timestamp(), result = mine.result::jsonb, ${lease}
-from unnest($1::bigint[], $2::bigint[], $3::text[]) as mine (id, token, result)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+set state = 'done', finished_at = clock_timestamp(), result = ${nth(3, 'text')}::jsonb, ${lease}
+where ${held}
 returning j.id::text`,
 
     /**
@@ -228,36 +236,32 @@ returning j.id::text`,
      */
     retry: `
 update ${jobs} j
-set state = 'ready', solo = false, run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond', ${lease},
-    errors =${appendError(failure('mine.name', 'mine.message'))}
-from unnest($1::bigint[], $2::bigint[], $3::float8[], $4::text[], $5::text[]) as mine (id, token, delay_ms, name, message)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond', ${lease},
+    errors =${appendError(failure(nth(4, 'text'), nth(5, 'text')))}
+where ${held}
 returning j.id::text`,
 
     /** running -> ready, after a delay, without spending an attempt. */
     snooze: `
 update ${jobs} j
-set state = 'ready', solo = false, run_at = clock_timestamp() + mine.delay_ms * interval '1 millisecond',
+set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond',
     attempts = j.attempts - 1, ${lease}
-from unnest($1::bigint[], $2::bigint[], $3::float8[]) as mine (id, token, delay_ms)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+where ${held}
 returning j.id::text`,
 
     /** running -> dead, with the reason. */
     discard: `
 update ${jobs} j
 set state = 'dead', finished_at = clock_timestamp(), ${lease},
-    errors =${appendError(failure('mine.name', 'mine.message'))}
-from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[]) as mine (id, token, name, message)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+    errors =${appendError(failure(nth(3, 'text'), nth(4, 'text')))}
+where ${held}
 returning j.id::text`,
 
     /** running -> ready, unharmed: given back at shutdown, the attempt with it. */
     release: `
 update ${jobs} j
 set state = 'ready', attempts = j.attempts - 1, ${lease}
-from unnest($1::bigint[], $2::bigint[]) as mine (id, token)
-where j.id = mine.id and j.state = 'running' and j.lease_token = mine.token
+where ${held}
 returning j.id::text`,
 
     /** What a handler wants to find again on its next start. */

@@ -169,18 +169,22 @@ const failures = (held: readonly Failure[]): string[][] => [
 ];
 
 /**
- * Rows are locked in the order given, and an extension of a worker's leases meets its own settlements: two that lock
- * the same rows in different orders deadlock, and cost the worker a second. Settlements mostly come in order already.
+ * By id, then by token: the statements look up what stands beside an id by its place (a job that is there twice counts
+ * under its newer token), and two that lock the same rows in different orders deadlock, as an extension and a
+ * settlement of one worker could. Settlements mostly come in order already.
  */
 function inOrder<T extends Held>(held: readonly T[]): readonly T[] {
   for (let i = 1; i < held.length; i += 1)
-    if (byId(held[i - 1] as T, held[i] as T) > 0) return [...held].sort(byId);
+    if (byLease(held[i - 1] as T, held[i] as T) > 0) return [...held].sort(byLease);
   return held;
 }
 
+const byLease = (a: Held, b: Held): number =>
+  compareNumbers(a.id, b.id) || compareNumbers(a.leaseToken, b.leaseToken);
+
 /** Decimal strings without leading zeros: the longer is the larger. */
-function byId(a: Held, b: Held): number {
-  return a.id.length - b.id.length || (a.id < b.id ? -1 : a.id > b.id ? 1 : 0);
+function compareNumbers(a: string, b: string): number {
+  return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
 }
 
 const json = (value: unknown): string | null =>
