@@ -386,8 +386,33 @@ describe('retries', () => {
       { queue: 'bill.send', routingKey: 'bill.send' },
     ],
     [
-      { headers: { 'x-original-queue': 'old.q', 'x-original-routing-key': 'a.b' } },
-      { queue: 'old.q', routingKey: 'a.b' },
+      {
+        source: 'rabbitmq:/shop/manual-review#3f2a',
+        headers: {
+          amqp: {
+            messageId: 'order-17-receipt',
+            routingKey: 'manual-review',
+            headers: {
+              'x-original-queue': 'notification.work',
+              'x-original-routing-key': 'notification.hello.email',
+              'x-first-failure': '2023-01-01T00:00:00.000Z',
+              'x-last-failure': '2023-01-02T00:00:00.000Z',
+            },
+          },
+        },
+        errors: [FAILED],
+      },
+      {
+        messageId: 'order-17-receipt',
+        queue: 'notification.work',
+        routingKey: 'notification.hello.email',
+        firstFailureAt: '2023-01-01T00:00:00.000Z',
+        lastFailureAt: '2023-01-02T00:00:00.000Z',
+      },
+    ],
+    [
+      { source: 'rabbitmq:/shop/old.dlq#3f2a', kind: 'unmapped', headers: { amqp: { routingKey: 'a.b' } } },
+      { queue: 'old.dlq', routingKey: 'a.b', messageId: '7' },
     ],
     [
       { errors: [FAILED, { ...FAILED, at: '2024-03-02T00:00:00Z', message: 'last' }] },

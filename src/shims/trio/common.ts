@@ -38,11 +38,20 @@ export function memberText(node: ObjectNode | null, name: string): string {
   return node?.members.get(name)?.raw ?? 'null';
 }
 
-/** A member of the headers, or undefined. */
-export function headerOf(job: Job, name: string): unknown {
-  const { headers } = job;
-  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) return undefined;
-  return Object.hasOwn(headers, name) ? (headers as Record<string, unknown>)[name] : undefined;
+/** What lies under these names in the headers, or undefined. A drain keeps a message's own under `amqp`. */
+export function headerOf(job: Job, ...path: readonly string[]): unknown {
+  let value: unknown = job.headers;
+  for (const name of path) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return undefined;
+    value = (value as Record<string, unknown>)[name];
+  }
+  return value;
+}
+
+/** The same, if it is a string. */
+export function headerText(job: Job, ...path: readonly string[]): string | undefined {
+  const value = headerOf(job, ...path);
+  return typeof value === 'string' ? value : undefined;
 }
 
 /** The last failure's message; null once it worked. */

@@ -20,7 +20,17 @@ import {
   type ShimJob,
 } from '../contract.js';
 import { type Fields, objectOf as fieldsOf, invalid, limitOf, queryOf } from '../fields.js';
-import { headerOf, lastError, memberText, objectOf, payloadOf, text, time, trioErrors } from './common.js';
+import {
+  headerOf,
+  headerText,
+  lastError,
+  memberText,
+  objectOf,
+  payloadOf,
+  text,
+  time,
+  trioErrors,
+} from './common.js';
 import { planRetried, readTarget, targetJson } from './targets.js';
 
 const SOURCE = 'trio:retry';
@@ -141,39 +151,45 @@ const listDead = route<ListDead>({
   },
 });
 
-/** Where it would have lain in the old system: told by the drain's headers, else by how it came in. */
+/** As the old service listed it: a drained message by its own headers, any other job by where it would have lain. */
 function deadText(job: Job): string {
   const payload = payloadOf(job);
   return objectText({
     id: text(job.id),
-    messageId: text(job.dedupeKey ?? job.id),
+    messageId: text(headerText(job, 'amqp', 'messageId') ?? job.dedupeKey ?? job.id),
     queue: text(homeOf(job)),
     routingKey: text(routingKeyOf(job, payload)),
     error: text(lastError(job)),
     attempts: String(job.attempts),
-    firstFailureAt: failureText(job, 0),
-    lastFailureAt: failureText(job, -1),
+    firstFailureAt: failureText(job, 'x-first-failure', 0),
+    lastFailureAt: failureText(job, 'x-last-failure', -1),
     payload: sentText(job, payload),
   });
 }
 
-function failureText(job: Job, index: number): string {
-  const at = job.errors.at(index)?.at;
-  return at === undefined ? 'null' : time(new Date(at));
+function failureText(job: Job, header: string, index: number): string {
+  // A failure here is later than any that the message brought along, and the drain's own entry is no failure.
+  const drained = headerText(job, 'amqp', 'headers', header);
+  const own = job.errors.at(index);
+  if (drained !== undefined && (index === 0 || job.errors.length <= 1)) return text(drained);
+  return own === undefined ? 'null' : time(new Date(own.at));
 }
 
 function homeOf(job: Job): string {
-  const header = headerOf(job, 'x-original-queue');
-  if (typeof header === 'string') return header;
   const source = job.source ?? '';
+  const drained =
+    headerText(job, 'amqp', 'headers', 'x-original-queue') ??
+    /^rabbitmq:.*\/([^/]+)#[^#]*$/.exec(source)?.[1];
+  if (drained !== undefined) return drained;
   if (source.startsWith('trio:schedule')) return 'schedule.due';
   if (source.startsWith(SOURCE)) return 'retry.scheduled';
   return job.kind.startsWith('notify.') ? 'notification.work' : job.kind;
 }
 
 function routingKeyOf(job: Job, payload: JsonNode | null): string {
-  const header = headerOf(job, 'x-original-routing-key');
-  if (typeof header === 'string') return header;
+  const drained =
+    headerText(job, 'amqp', 'headers', 'x-original-routing-key') ?? headerText(job, 'amqp', 'routingKey');
+  if (drained !== undefined) return drained;
   const template = objectOf(payload)?.members.get('template');
   if (!job.kind.startsWith('notify.') || template?.type !== 'string') return homeOf(job);
   return `notification.${template.value}.${job.kind.slice('notify.'.length)}`;
