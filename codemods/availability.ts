@@ -5,8 +5,9 @@
 
 import { ts } from 'ts-morph';
 import type { Effects } from './effects.js';
+import { isPure } from './packages.js';
 import type { Obstacle } from './reasons.js';
-import { isConst, localSymbol, type Resolver } from './resolve.js';
+import { isConst, isNodeGlobal, localSymbol, type Resolver } from './resolve.js';
 import { contains, eachNode, isFn, lineOf, quote } from './syntax.js';
 import { type Evaluator, isReference } from './values.js';
 
@@ -66,7 +67,7 @@ export class Availabilities {
     const callee = this.resolver.calleeOf(call);
     if (callee.kind === 'own') return this.effects.ofCall(call).length === 0 && !callee.fns.some(isAsyncFn);
     if (callee.kind === 'package')
-      return this.effects.ofCall(call).length === 0 && callee.role.what !== 'channel';
+      return isPure(callee.role.pkg) || isGlobalCall(call) || this.isMethodOfPlainValue(call);
     return callee.kind === 'builtin' || this.isMethodOfPlainValue(call);
   }
 
@@ -75,6 +76,13 @@ export class Availabilities {
     const target = call.expression;
     return ts.isPropertyAccessExpression(target) && DATA_METHODS.has(target.name.text);
   }
+}
+
+/** `Buffer.from(…)`, `structuredClone(…)`: globals that @types/node declares. */
+function isGlobalCall(call: ts.CallExpression): boolean {
+  const target = call.expression;
+  const root = ts.isPropertyAccessExpression(target) ? target.expression : target;
+  return ts.isIdentifier(root) && isNodeGlobal(root.text) && !/^(?:set|clear|queue)/.test(root.text);
 }
 
 const DATA_METHODS = new Set([
@@ -190,6 +198,9 @@ class Check {
     const there = this.checker.getSymbolsInScope(this.move.target, flags).find((s) => s.name === name);
     if (there !== symbol) return false;
     const declaration = symbol.valueDeclaration;
+    const variable = declaration === undefined ? undefined : variableOf(declaration);
+    // Inside its own initialiser a name is in scope but has no value yet.
+    if (variable !== undefined && contains(variable, this.move.target)) return false;
     if (declaration === undefined || !ts.isVariableDeclaration(declaration)) return true;
     const inFunction = declaration.getSourceFile() === this.move.target.getSourceFile();
     return (

@@ -10,6 +10,8 @@ export interface CallParts {
   readonly kind: string;
   /** Source text; null: no payload. */
   readonly payload: string | null;
+  /** False: copied through JSON, since enqueue takes nothing that JSON.stringify would change. */
+  readonly plain: boolean;
   readonly options: {
     readonly priority?: string;
     readonly dedupeKey?: string;
@@ -27,7 +29,9 @@ const MAX_WIDTH = 100;
 /** Without indentation on the first line and without a semicolon. `name` is what `enqueue` is called in the file. */
 export function enqueueText(parts: CallParts, name: string, layout: Layout, indent: string): string {
   const options = optionsText(parts);
-  const payload = parts.payload ?? (options === undefined ? undefined : 'null');
+  const copied =
+    parts.payload === null || parts.plain ? parts.payload : `JSON.parse(JSON.stringify(${parts.payload}))`;
+  const payload = copied ?? (options === undefined ? undefined : 'null');
   const args = [parts.handle, quoteText(parts.kind, layout.quote), payload, options].filter(
     (a) => a !== undefined,
   );

@@ -27,10 +27,7 @@ export class Contexts {
       ...around,
       ...enclosures(call, scope).filter((o) => o.code !== 'finally-block'),
     ];
-    if (
-      obstacles.some((o) => o.code !== 'loop' && o.code !== 'conditional-path' && o.code !== 'catch-swallows')
-    )
-      return obstacles;
+    if (own.length > 0 || around.length > 0) return obstacles;
     return [...obstacles, { code: 'no-write', what: describe(scope) }];
   }
 
@@ -40,6 +37,23 @@ export class Contexts {
     return foreign === undefined
       ? []
       : [{ code: 'two-databases', what: `Postgres and ${foreign.what} (line ${lineOf(foreign.at)})` }];
+  }
+
+  /**
+   * A catch around both the write and the publish that does something of its own, and does not roll back: it makes up
+   * for a failed publish of a row that is there, and would then make up for a row that is not.
+   */
+  coveringCatch(publish: ts.Node, write: ts.Node, scope: Scope): Obstacle[] {
+    for (let n = publish; n !== scope && !ts.isSourceFile(n); n = n.parent) {
+      const holder = n.parent;
+      if (!ts.isTryStatement(holder) || holder.tryBlock !== n || holder.catchClause === undefined) continue;
+      if (!contains(n, write)) continue;
+      const found = this.effects.of(holder.catchClause);
+      if (found.length === 0 || found.some((e) => e.kind === 'pg-transaction' && /^rollback/i.test(e.what)))
+        continue;
+      return [{ code: 'catch-covers-both', what: `line ${lineOf(holder.catchClause)}` }];
+    }
+    return [];
   }
 
   private inFunction(call: ts.CallExpression, scope: Scope): Obstacle[] {
@@ -62,7 +76,10 @@ export class Contexts {
     return [
       ...obstacles,
       ...this.kinds(before),
-      ...this.elsewhere(before.filter((e) => e.kind.startsWith('pg'))),
+      ...this.elsewhere(
+        before.filter((e) => e.kind.startsWith('pg')),
+        scope,
+      ),
     ];
   }
 
@@ -78,16 +95,18 @@ export class Contexts {
   }
 
   /** The pg write is there, but its transaction is not in this function. */
-  private elsewhere(effects: readonly Effect[]): Obstacle[] {
+  private elsewhere(effects: readonly Effect[], scope: Scope): Obstacle[] {
     const last = effects.at(-1);
     if (last === undefined) return [];
     const query = this.effects.pgQuery(last.at);
-    if (query === undefined) return [{ code: 'no-transaction-here', what: this.callee(last) }];
+    if (query === undefined || scopeOf(last.at) !== scope) {
+      return [{ code: 'no-transaction-here', what: this.callee(last) }];
+    }
     if (query.on === 'pool')
       return [{ code: 'path-without-write', what: `line ${lineOf(last.at)}, ${quote(last.at)}` }];
     const handle = query.handle;
     const declaration = this.resolver.analysis.checker.getSymbolAtLocation(handle)?.valueDeclaration;
-    if (declaration !== undefined && ts.isParameter(declaration)) {
+    if (declaration !== undefined && ts.isParameter(declaration) && ts.isIdentifier(handle)) {
       return [
         {
           code: 'no-transaction-here',

@@ -13,6 +13,8 @@ export interface DeltaFacts {
   readonly publishLine: number;
   readonly notes: readonly string[];
   readonly writes: number;
+  /** The payload's type does not rule out a Date or function. */
+  readonly copied: boolean;
 }
 
 export interface Delta {
@@ -65,6 +67,11 @@ function after(facts: DeltaFacts): string[] {
 function notes(facts: DeltaFacts): string[] {
   return [
     `No message goes to the broker any more: a worker must handle kind "${facts.kind}" before this is deployed`,
+    ...(facts.copied
+      ? [
+          'The payload is copied through JSON: its type does not rule out a Date, which enqueue refuses; drop the copy where it is plain',
+        ]
+      : []),
     ...facts.notes,
   ];
 }

@@ -156,13 +156,22 @@ export function specifierFor(file: ts.SourceFile, target: ts.SourceFile): string
 
 /** The specifier under which the file already imports `target`, or a new one. */
 export function moduleName(file: ts.SourceFile, target: ts.SourceFile, checker: ts.TypeChecker): string {
-  let known: string | undefined;
+  return importOf(file, target, checker)?.text ?? specifierFor(file, target);
+}
+
+/** The first import or require of `target` in the file: its specifier. */
+export function importOf(
+  file: ts.SourceFile,
+  target: ts.SourceFile,
+  checker: ts.TypeChecker,
+): ts.StringLiteral | undefined {
+  let found: ts.StringLiteral | undefined;
   eachNode(file, (n) => {
-    if (!ts.isStringLiteral(n)) return;
+    if (found !== undefined || !ts.isStringLiteral(n)) return;
     const isModule = ts.isImportDeclaration(n.parent) || requiredModule(n.parent) !== undefined;
-    if (isModule && checker.getSymbolAtLocation(n)?.valueDeclaration === target) known ??= n.text;
+    if (isModule && checker.getSymbolAtLocation(n)?.valueDeclaration === target) found = n;
   });
-  return known ?? specifierFor(file, target);
+  return found;
 }
 
 function importedFrom(statement: ts.ImportDeclaration): string | undefined {

@@ -131,6 +131,32 @@ const CLASSES: Readonly<Record<PackageClass, readonly string[]>> = {
   ],
 };
 
+/** Packages whose functions only compute: a call of theirs may be made a few statements earlier. */
+const PURE = new Set([
+  'crypto',
+  'uuid',
+  'nanoid',
+  'ulid',
+  'cuid',
+  'lodash',
+  'lodash-es',
+  'ramda',
+  'date-fns',
+  'dayjs',
+  'luxon',
+  'moment',
+  'ms',
+  'util',
+  'path',
+  'url',
+  'querystring',
+  'buffer',
+]);
+
+export function isPure(pkg: string): boolean {
+  return PURE.has(pkg) || pkg.startsWith('lodash.');
+}
+
 const CLASS_OF = new Map<string, PackageClass>(
   Object.entries(CLASSES).flatMap(([cls, names]) => names.map((n) => [n, cls as PackageClass] as const)),
 );

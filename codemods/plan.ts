@@ -10,10 +10,9 @@ import { applyEdits, indentAt, indentableLines, layoutOf, lineStart, type TextEd
 import { readSources, type Skipped, type Sources, type SourceText } from './files.js';
 import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
 import { type Analysis, ProgramMaker, parse } from './program.js';
-import { isBrokerSend } from './publishes/amqplib.js';
 import { NO_SEAM, type Obstacle, type ReasonCode } from './reasons.js';
 import { calledName, isTestFile } from './resolve.js';
-import { type Rewrite, rewriteFile } from './rewrite.js';
+import { type Rewrite, type Rewritten, rewriteFile } from './rewrite.js';
 import { type ReadSite, SiteReader } from './site.js';
 import { contains, eachNode, endLineOf, lineOf, quote, scopeOf } from './syntax.js';
 import { type Confidence, decide, type Level } from './verdict.js';
@@ -84,6 +83,8 @@ export interface FileChange {
   readonly before: string;
   readonly after: string;
   readonly edits: readonly TextEdit[];
+  /** What nothing reads any more and a person may remove: `channel (line 12)`. */
+  readonly leftovers: readonly string[];
 }
 
 export interface Plan {
@@ -261,8 +262,9 @@ function unresolvedCalls(analysis: Analysis, reader: SiteReader): ts.CallExpress
   for (const file of analysis.roots) {
     eachNode(file, (node) => {
       if (!ts.isCallExpression(node) || !names.has(calledName(node))) return;
-      const callee = reader.resolver.calleeOf(node);
-      if (callee.kind === 'unresolved' && !isBrokerSend(callee)) found.push(node);
+      const scope = scopeOf(node);
+      if (!ts.isSourceFile(scope) && reader.discovery.wrappers.has(scope)) return;
+      if (reader.resolver.calleeOf(node).kind === 'unresolved') found.push(node);
     });
   }
   return found;
@@ -358,6 +360,7 @@ function delta(read: ReadSite, reader: SiteReader): Delta {
     commitLine: transaction !== undefined ? lineOf(transaction.end) : first === undefined ? 0 : lineOf(first),
     publishLine: lineOf(read.call),
     notes: [...publish.notes, ...shared],
+    copied: !publish.plain,
     writes: pool === undefined ? 0 : reader.writesIn(pool),
   });
 }
@@ -408,8 +411,8 @@ function changesOf(
     const rewrites = mine.filter(applied).flatMap((s) => s.read.rewrite ?? []);
     const source = sources.files.get(analysis.pathOf(file));
     if (source === undefined) continue;
-    const edits = safeEdits(file, rewrites, analysis, reader, options);
-    if (edits === undefined) {
+    const made = safeEdits(file, rewrites, analysis, reader, options);
+    if (made === undefined) {
       for (const site of mine) if (applied(site)) spoil(site, 'its edits would overlap with another site');
     }
     const todos = options.todo
@@ -418,7 +421,7 @@ function changesOf(
           mine.filter((s) => s.read.rewrite === undefined),
         )
       : [];
-    const all = [...(edits ?? []), ...todos];
+    const all = [...(made?.edits ?? []), ...todos];
     if (all.length === 0) continue;
     const after = applyEdits(source.text, all);
     if (after === source.text) continue;
@@ -430,6 +433,7 @@ function changesOf(
       before: source.text,
       after,
       edits: all,
+      leftovers: made?.leftovers ?? [],
     });
   }
   return changes;
@@ -442,15 +446,15 @@ function safeEdits(
   analysis: Analysis,
   reader: SiteReader,
   options: PlanOptions,
-): readonly TextEdit[] | undefined {
-  if (rewrites.length === 0) return [];
+): Rewritten | undefined {
+  if (rewrites.length === 0) return { edits: [], leftovers: [] };
   try {
-    const edits = rewriteFile(file, rewrites, analysis.checker, {
+    const made = rewriteFile(file, rewrites, analysis.checker, {
       inlineSql: options.inlineSql,
       isSpent: reader.isSpent,
     });
-    const parsed = parse(file.fileName, applyEdits(file.text, edits));
-    return parsed !== undefined && syntaxErrors(parsed).length === 0 ? edits : undefined;
+    const parsed = parse(file.fileName, applyEdits(file.text, made.edits));
+    return parsed !== undefined && syntaxErrors(parsed).length === 0 ? made : undefined;
   } catch (error) {
     if (error instanceof RangeError) return undefined;
     throw error;

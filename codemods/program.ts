@@ -113,9 +113,11 @@ export class ProgramMaker {
 
   private sourceFile(name: string): ts.SourceFile | undefined {
     if (this.parsed.has(name)) return this.parsed.get(name);
-    const text = this.readText(name);
-    const file = text === undefined ? undefined : parse(name, text);
+    const shared = name.startsWith(this.root + sep) ? undefined : packageFiles.get(name);
+    const text = shared === undefined ? this.readText(name) : undefined;
+    const file = shared ?? (text === undefined ? undefined : parse(name, text));
     this.parsed.set(name, file);
+    if (file !== undefined && !name.startsWith(this.root + sep)) packageFiles.set(name, file);
     return file;
   }
 
@@ -229,6 +231,9 @@ export function parse(name: string, text: string): ts.SourceFile | undefined {
     throw error;
   }
 }
+
+/** Declarations of packages outside the root, parsed once a process: many roots may link to one store. */
+const packageFiles = new Map<string, ts.SourceFile>();
 
 let library: { readonly folder: string; readonly files: readonly ts.SourceFile[] } | undefined;
 const DECLARATION = /\.d\.[cm]?ts$/;

@@ -31,6 +31,8 @@ export interface PublishFacts {
   readonly kind: string | null;
   /** Source text; null when the message has no body. */
   readonly payload: string | null;
+  /** Whether the payload is plain JSON for certain; if not, it is copied through JSON as the publish did. */
+  readonly plain: boolean;
   readonly options: OptionTexts;
   /** The site's own expressions that live on in the enqueue. */
   readonly kept: readonly ts.Expression[];
@@ -205,6 +207,7 @@ export class PublishReader {
       exchange,
       kind,
       payload: payload === 'absent' ? null : write(payload),
+      plain: payload === 'absent' || this.values.isPlainJson(payload),
       options: optionTexts(mapped.options, write),
       kept,
       obstacles: trail.obstacles,
@@ -238,6 +241,7 @@ function stopped(trail: Trail, obstacle: Obstacle): PublishFacts {
     exchange: null,
     kind: null,
     payload: null,
+    plain: true,
     options: {},
     kept: [],
     obstacles: [...trail.obstacles, obstacle],

@@ -204,6 +204,11 @@ export const REASONS = [
     next: 'Remove that handler, then scan again',
   },
   {
+    code: 'catch-covers-both',
+    message: 'One catch makes up for a failed write and for a failed publish alike ({what})',
+    next: 'Decide what it should do when neither happened, then introduce the transaction by hand',
+  },
+  {
     code: 'write-after-commit',
     message: 'Another write stands between the commit and the publish ({what})',
     next: 'Move that write into the transaction first',

@@ -18,12 +18,14 @@ import {
   spanOf,
   type TextEdit,
 } from './edits.js';
-import type { Hoist } from './hoists.js';
+import { type Hoist, hoistsOf } from './hoists.js';
 import { ENQUEUE, FileImports, moduleName } from './imports.js';
-import { contains, eachNode, scopeOf } from './syntax.js';
+import { localSymbol } from './resolve.js';
+import { contains, eachNode, lineOf, scopeOf } from './syntax.js';
 import type { PoolScope } from './transactions/pg-pool.js';
 import type { InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
+import { isReference } from './values.js';
 
 interface Publish {
   readonly statement: ts.ExpressionStatement;
@@ -46,7 +48,6 @@ export interface Replace extends Publish {
 export interface Wrap extends Publish {
   readonly how: 'wrap';
   readonly scope: PoolScope;
-  readonly hoists: readonly Hoist[];
 }
 
 export type Rewrite = Move | Replace | Wrap;
@@ -57,12 +58,18 @@ export interface RewriteOptions {
   readonly isSpent: (initializer: ts.Expression) => boolean;
 }
 
+export interface Rewritten {
+  readonly edits: readonly TextEdit[];
+  /** Declarations that nothing reads any more and that stay: `channel (line 12)`. */
+  readonly leftovers: readonly string[];
+}
+
 export function rewriteFile(
   file: ts.SourceFile,
   rewrites: readonly Rewrite[],
   checker: ts.TypeChecker,
   options: RewriteOptions,
-): TextEdit[] {
+): Rewritten {
   return new FileRewrite(file, checker, options).run(rewrites);
 }
 
@@ -82,21 +89,33 @@ class FileRewrite {
     this.imports = new FileImports(file, this.layout);
   }
 
-  run(rewrites: readonly Rewrite[]): TextEdit[] {
+  run(rewrites: readonly Rewrite[]): Rewritten {
     const sorted = [...rewrites].sort((a, b) => a.statement.pos - b.statement.pos);
     for (const rewrite of sorted) {
       if (rewrite.how === 'move') this.move(rewrite);
       else if (rewrite.how === 'replace') this.replace(rewrite);
     }
     for (const group of groups(sorted.filter((r) => r.how === 'wrap'))) this.wrap(group);
-    const unused = removeUnused(this.file, this.checker, droppedNames(sorted), this.options.isSpent);
+    const results = new Set(
+      sorted.flatMap((r) => (r.how === 'move' ? [...(r.inner?.renames.keys() ?? [])] : [])),
+    );
+    const dropped = droppedNames(sorted, (id) => {
+      const symbol = localSymbol(this.checker, id);
+      return symbol !== undefined && results.has(symbol);
+    });
+    const unused = removeUnused(this.file, this.checker, { dropped, results, isSpent: this.options.isSpent });
     this.removed.push(...unused.lines);
-    return [
-      ...this.imports.finish(),
-      ...this.edits,
-      ...unused.edits,
-      ...removeLines(this.file.text, this.removed),
-    ];
+    return {
+      edits: [
+        ...this.imports.finish(),
+        ...this.edits,
+        ...unused.edits,
+        ...removeLines(this.file.text, this.removed),
+      ],
+      leftovers: unused.leftovers.map(
+        (d) => `${ts.getNameOfDeclaration(d)?.getText() ?? 'a name'} (line ${lineOf(d)})`,
+      ),
+    };
   }
 
   private call(parts: CallParts, indent: string): string {
@@ -161,7 +180,7 @@ class FileRewrite {
   private takeLines(statement: ts.VariableStatement, indent: string): string[] {
     const { text } = this.file;
     const span = spanOf(statement, this.file);
-    if (this.removed.some((r) => r.start === span.start)) return [];
+    if (this.removed.some((r) => r.end === span.end)) return [];
     this.remove(span);
     const first = lineStart(text, statement.getStart());
     const comments = span.lines ? text.slice(span.start, first) : '';
@@ -172,7 +191,13 @@ class FileRewrite {
   }
 
   private remove(span: Span): void {
-    this.removed.push({ start: span.start, end: span.end });
+    const { text } = this.file;
+    let start = span.start;
+    // At the end of a line the space in front goes too.
+    if (!span.lines && /^[ \t]*(?:\r?\n|$)/.test(text.slice(span.end))) {
+      while (start > 0 && /[ \t]/.test(text[start - 1] as string)) start--;
+    }
+    this.removed.push({ start, end: span.end });
   }
 
   private replace(rewrite: Replace): void {
@@ -197,7 +222,7 @@ class FileRewrite {
     const pool = this.poolText(one.scope);
     const inside = indent + unit;
     const line = (at: string, code: string): string => `${at}${code}${eol}`;
-    const hoists = [...new Map(group.flatMap((w) => w.hoists).map((h) => [h.declaration, h])).values()];
+    const { hoists } = hoistsOf(statements, this.checker);
     this.edits.push({
       start: range.start,
       end: range.start,
@@ -291,7 +316,7 @@ class FileRewrite {
     if (taken === undefined) {
       const names = new Set<string>();
       eachNode(scope, (n) => {
-        if (ts.isIdentifier(n)) names.add(n.text);
+        if (ts.isIdentifier(n) && (isReference(n) || isBinding(n))) names.add(n.text);
       });
       taken = names;
       this.clientNames.set(scope, taken);
@@ -308,6 +333,13 @@ interface Place {
   readonly at: number;
   readonly lines: boolean;
   readonly indent: string;
+}
+
+function isBinding(id: ts.Identifier): boolean {
+  const parent = id.parent;
+  if (!ts.isVariableDeclaration(parent) && !ts.isParameter(parent) && !ts.isBindingElement(parent))
+    return false;
+  return parent.name === id;
 }
 
 /** Comment lines at a new indentation. */
@@ -345,12 +377,16 @@ function groups(wraps: readonly Wrap[]): Wrap[][] {
   return result;
 }
 
-/** Names in the replaced statements that are not in what is kept of them. */
-function droppedNames(rewrites: readonly Rewrite[]): ts.Identifier[] {
+/** Names in the replaced statements that are not in what is kept of them, or are written otherwise there. */
+function droppedNames(
+  rewrites: readonly Rewrite[],
+  isRenamed: (id: ts.Identifier) => boolean,
+): ts.Identifier[] {
   return rewrites.flatMap(({ statement, kept }) => {
     const names: ts.Identifier[] = [];
     eachNode(statement, (n) => {
-      if (ts.isIdentifier(n) && !kept.some((k) => contains(k, n))) names.push(n);
+      if (!ts.isIdentifier(n)) return;
+      if (!kept.some((k) => contains(k, n)) || isRenamed(n)) names.push(n);
     });
     return names;
   });

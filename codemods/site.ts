@@ -3,7 +3,7 @@
  * how it would be rewritten. Every question about types is asked here; nothing is edited.
  */
 
-import type { ts } from 'ts-morph';
+import { ts } from 'ts-morph';
 import { Availabilities } from './availability.js';
 import type { CallParts } from './call-text.js';
 import type { CodemodConfig } from './config.js';
@@ -74,6 +74,7 @@ export class SiteReader {
 
   /** Whether an initialiser may go once nothing reads its name: a message body, a broker object. */
   readonly isSpent = (initializer: ts.Expression): boolean => {
+    if (ts.isStringLiteralLike(initializer)) return true;
     if (this.resolver.roleOf(initializer)?.pkg === 'amqplib') return true;
     return (
       /^(?:Buffer\.from|JSON\.stringify)\(/.test(initializer.getText()) &&
@@ -101,6 +102,8 @@ export class SiteReader {
       return { ...base, publish, transaction: undefined, pool, obstacles, rewrite: undefined, shared: false };
     }
     obstacles.push(...this.contexts.foreignWrites(scope));
+    const write = found?.position === 'after' ? found.end : pool?.statements[0];
+    if (write !== undefined) obstacles.push(...this.contexts.coveringCatch(call, write, scope));
     const judged =
       found !== undefined
         ? this.judgeTransaction(call, use.statement, found)
@@ -163,7 +166,7 @@ export class SiteReader {
   ): Judged {
     const publish = this.reader.read(call);
     if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
-    const { hoists, obstacles } = hoistsOf(pool.statements, this.analysis.checker);
+    const { obstacles } = hoistsOf(pool.statements, this.analysis.checker);
     obstacles.push(...pool.obstacles, ...this.handles.databaseObstacles(pool.handleNode));
     if (statement === undefined || publish.kind === null)
       return { publish, obstacles, rewrite: undefined, shared: false };
@@ -171,7 +174,7 @@ export class SiteReader {
     return {
       publish,
       obstacles,
-      rewrite: { how: 'wrap', statement, parts, kept: publish.kept, scope: pool, hoists },
+      rewrite: { how: 'wrap', statement, parts, kept: publish.kept, scope: pool },
       shared: false,
     };
   }
@@ -181,6 +184,7 @@ export class SiteReader {
       handle,
       kind: publish.kind ?? '',
       payload: publish.payload,
+      plain: publish.plain,
       options: publish.options,
       spread: isSpread(call),
       trailingComma: call.arguments.hasTrailingComma,

@@ -152,7 +152,7 @@ function objectNameOf(member: ts.Node): string | undefined {
   return ts.isVariableDeclaration(holder) && ts.isIdentifier(holder.name) ? holder.name.text : undefined;
 }
 
-/** `const f = () => …`, `{ f: () => … }`, `class { f = () => … }`, `exports.f = () => …`. */
+/** `const f = () => …`, `{ f: () => … }`, `class { f = () => … }`, `exports.f = () => …`; `make()` is what make returns. */
 function nameFromPlace(fn: Fn): string | undefined {
   const parent = fn.parent;
   if (ts.isVariableDeclaration(parent) && ts.isIdentifier(parent.name)) return parent.name.text;
@@ -163,6 +163,10 @@ function nameFromPlace(fn: Fn): string | undefined {
   if (ts.isPropertyAssignment(parent) && ts.isIdentifier(parent.name)) {
     const owner = objectNameOf(parent);
     return owner === undefined ? parent.name.text : `${owner}.${parent.name.text}`;
+  }
+  if (ts.isReturnStatement(parent) || ts.isArrowFunction(parent)) {
+    const maker = nameOf(scopeOf(fn));
+    return maker === undefined ? undefined : `${maker}()`;
   }
   if (ts.isBinaryExpression(parent) && ts.isPropertyAccessExpression(parent.left))
     return parent.left.name.text;

@@ -8,17 +8,26 @@ import { lineStart, nextLine, type TextEdit } from './edits.js';
 import { localSymbol, requiredModule } from './resolve.js';
 import { bare, eachNode } from './syntax.js';
 
+export interface Gone {
+  /** Names that the edits take away. */
+  readonly dropped: readonly ts.Identifier[];
+  /** Names of a transaction's result: without a reader `const order = await f()` becomes `await f()`. */
+  readonly results: ReadonlySet<ts.Symbol>;
+  /** Whether an initialiser may go with its name. */
+  readonly isSpent: (initializer: ts.Expression) => boolean;
+}
+
 /**
  * Takes out declarations that nothing refers to once `dropped` is gone: imports, requires, and constants that only
- * fed the publish (`isSpent` says whether an initialiser may go). Removing one may free the next.
+ * fed the publish. Removing one may free the next.
  */
 export function removeUnused(
   file: ts.SourceFile,
   checker: ts.TypeChecker,
-  dropped: readonly ts.Identifier[],
-  isSpent: (initializer: ts.Expression) => boolean,
-): { lines: { start: number; end: number }[]; edits: TextEdit[] } {
+  { dropped, results, isSpent }: Gone,
+): Unused {
   const references = referencesOf(file, checker);
+  const leftovers: ts.Declaration[] = [];
   const gone = new Set<ts.Node>(dropped);
   const unused = new Set<ts.Node>();
   const removed = new Set<ts.Node>();
@@ -31,7 +40,14 @@ export function removeUnused(
       if (declaration === undefined || declaration.getSourceFile() !== file || unused.has(declaration))
         continue;
       if ((references.get(symbol) ?? []).some((id) => !gone.has(id))) continue;
-      if (!isRemovable(declaration, isSpent)) continue;
+      if (results.has(symbol)) {
+        unused.add(declaration);
+        continue;
+      }
+      if (!isRemovable(declaration, isSpent)) {
+        if (isUnread(declaration)) leftovers.push(declaration);
+        continue;
+      }
       unused.add(declaration);
       for (const id of freedBy(declaration, unused, removed)) {
         gone.add(id);
@@ -39,7 +55,30 @@ export function removeUnused(
       }
     }
   }
-  return removalOf(file, unused);
+  return { ...removalOf(file, unused, isSpent), leftovers };
+}
+
+export interface Unused {
+  /** Whole lines to remove. */
+  readonly lines: readonly { start: number; end: number }[];
+  readonly edits: readonly TextEdit[];
+  /** What nothing reads any more and what is not ours to remove: parameters, connections that are opened. */
+  readonly leftovers: readonly ts.Declaration[];
+}
+
+/** Something that a person may want to remove: exported names have readers elsewhere. */
+function isUnread(declaration: ts.Declaration): boolean {
+  if (ts.isParameter(declaration) || ts.isPropertyDeclaration(declaration)) {
+    const modifiers = declaration.modifiers ?? [];
+    const isMember = ts.isPropertyDeclaration(declaration) || modifiers.length > 0;
+    return !isMember || modifiers.some((m) => m.kind === ts.SyntaxKind.PrivateKeyword);
+  }
+  if (!ts.isVariableDeclaration(declaration)) return false;
+  const holder = declaration.parent.parent;
+  return (
+    !ts.isVariableStatement(holder) ||
+    !(holder.modifiers?.some((m) => m.kind === ts.SyntaxKind.ExportKeyword) ?? false)
+  );
 }
 
 function referencesOf(file: ts.SourceFile, checker: ts.TypeChecker): Map<ts.Symbol, ts.Identifier[]> {
@@ -58,10 +97,9 @@ function referencesOf(file: ts.SourceFile, checker: ts.TypeChecker): Map<ts.Symb
 function isDeclaredName(id: ts.Identifier): boolean {
   const parent = id.parent;
   if (ts.isImportSpecifier(parent) || ts.isImportClause(parent) || ts.isNamespaceImport(parent)) return true;
-  return (
-    (ts.isVariableDeclaration(parent) || ts.isBindingElement(parent)) &&
-    (parent.name === id || (ts.isBindingElement(parent) && parent.propertyName === id))
-  );
+  if (ts.isParameter(parent) || ts.isPropertyDeclaration(parent)) return parent.name === id;
+  if (!ts.isVariableDeclaration(parent) && !ts.isBindingElement(parent)) return false;
+  return parent.name === id || (ts.isBindingElement(parent) && parent.propertyName === id);
 }
 
 function isRemovable(declaration: ts.Node, isSpent: (initializer: ts.Expression) => boolean): boolean {
@@ -122,6 +160,7 @@ function isWhole(declaration: ts.Node, unused: ReadonlySet<ts.Node>): boolean {
 function removalOf(
   file: ts.SourceFile,
   unused: ReadonlySet<ts.Node>,
+  isSpent: Gone['isSpent'],
 ): { lines: { start: number; end: number }[]; edits: TextEdit[] } {
   const lines: { start: number; end: number }[] = [];
   const edits: TextEdit[] = [];
@@ -131,18 +170,47 @@ function removalOf(
     if (statement === undefined || whole.has(statement)) continue;
     if (isWhole(declaration, unused)) {
       whole.add(statement);
+      const kept = effectOf(statement, isSpent);
+      if (kept !== undefined) {
+        edits.push({ start: statement.getStart(file), end: kept.getStart(file), text: '' });
+        continue;
+      }
       const start = statement.getStart(file);
       const alone =
         file.text.slice(lineStart(file.text, start), start).trim() === '' &&
         /^[ \t]*\r?\n?$/.test(file.text.slice(statement.end, nextLine(file.text, statement.end)));
       if (alone) lines.push({ start: lineStart(file.text, start), end: nextLine(file.text, statement.end) });
       else edits.push({ start, end: statement.end, text: '' });
-    } else if (ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration)) {
+    } else {
       whole.add(statement);
-      edits.push(...elementRemovals(declaration.parent.elements, unused));
+      edits.push(...partRemovals(declaration, unused));
     }
   }
   return { lines, edits };
+}
+
+/** Some names of a statement that keeps others. */
+function partRemovals(declaration: ts.Node, unused: ReadonlySet<ts.Node>): TextEdit[] {
+  if (ts.isBindingElement(declaration)) return elementRemovals(declaration.parent.elements, unused);
+  let clause = declaration;
+  while (!ts.isImportClause(clause) && !ts.isSourceFile(clause)) clause = clause.parent;
+  const named = ts.isImportClause(clause) ? clause.namedBindings : undefined;
+  if (!ts.isImportClause(clause) || clause.name === undefined || named === undefined) {
+    return ts.isImportSpecifier(declaration) ? elementRemovals(declaration.parent.elements, unused) : [];
+  }
+  if (unused.has(clause)) return [{ start: clause.name.getStart(), end: named.getStart(), text: '' }];
+  const all = ts.isNamedImports(named) ? named.elements.every((e) => unused.has(e)) : true;
+  if (all) return [{ start: clause.name.end, end: named.end, text: '' }];
+  return ts.isNamedImports(named) ? elementRemovals(named.elements, unused) : [];
+}
+
+/** The call behind a result's name that has to go on: `await f()` of `const order = await f()`. */
+function effectOf(statement: ts.Statement, isSpent: Gone['isSpent']): ts.Expression | undefined {
+  if (!ts.isVariableStatement(statement)) return undefined;
+  const initializer = statement.declarationList.declarations[0]?.initializer;
+  if (initializer === undefined || !ts.isAwaitExpression(initializer) || isSpent(initializer))
+    return undefined;
+  return initializer;
 }
 
 /** Names out of a list, each with one of its commas. */

@@ -5,6 +5,7 @@
  */
 
 import { ts } from 'ts-morph';
+import { isPlainJson } from './json-types.js';
 import type { Obstacle } from './reasons.js';
 import { isConst, isNodeGlobal, localSymbol, type Resolver } from './resolve.js';
 import { bare, contains, eachNode, type Fn, quote } from './syntax.js';
@@ -236,6 +237,24 @@ export class Evaluator {
     return type.isStringLiteral() ? { ok: true, text: type.value } : undefined;
   }
 
+  /** Whether the value is certain to be plain JSON: by its type, or by how a wrapper puts it together. */
+  isPlainJson(value: Value): boolean {
+    const e = bare(value.node);
+    const { env } = value;
+    if (env === undefined) return isPlainJson(this.checker, this.checker.getTypeAtLocation(e));
+    if (ts.isIdentifier(e)) {
+      const passed = this.named(e, env);
+      if (passed === 'absent') return true;
+      if (passed !== undefined && passed.node !== e) return this.isPlainJson(passed);
+    }
+    if (!ts.isObjectLiteralExpression(e)) return isPlainJson(this.checker, this.checker.getTypeAtLocation(e));
+    return e.properties.every((p) => {
+      if (ts.isPropertyAssignment(p)) return this.isPlainJson({ node: p.initializer, env });
+      if (ts.isShorthandPropertyAssignment(p)) return this.isPlainJson({ node: p.name, env });
+      return ts.isSpreadAssignment(p) && this.isPlainJson({ node: p.expression, env });
+    });
+  }
+
   // ── source text ──
 
   /** `renames`: names of the site that are called otherwise at the place the text goes to. */
@@ -246,6 +265,10 @@ export class Evaluator {
   }
 
   // ── for the rendering below ──
+
+  isImported(id: ts.Node): boolean {
+    return ((localSymbol(this.checker, id)?.flags ?? 0) & ts.SymbolFlags.Alias) !== 0;
+  }
 
   followForText(id: ts.Identifier, env: Env): Value | 'absent' | undefined {
     return this.named(id, env);
@@ -403,8 +426,10 @@ class Rendering {
     const symbol = this.values.symbolOf(id);
     const declaration = symbol?.declarations?.[0];
     if (declaration !== undefined && contains(within, declaration)) return undefined;
-    if (declaration === undefined || isAmbient(declaration)) {
-      if (declaration === undefined && !isNodeGlobal(id.text) && id.text !== 'undefined') this.obstacle(id);
+    if (declaration === undefined || isGlobal(declaration)) {
+      const known = declaration !== undefined || isNodeGlobal(id.text) || id.text === 'undefined';
+      // A name that the wrapper's file imports means nothing in the file of the call.
+      if (!known || this.values.isImported(id)) this.obstacle(id);
       return undefined;
     }
     if (!contains(env.fn, declaration)) {
@@ -423,7 +448,7 @@ class Rendering {
   }
 }
 
-function isAmbient(declaration: ts.Node): boolean {
+function isGlobal(declaration: ts.Node): boolean {
   return declaration.getSourceFile().isDeclarationFile;
 }
 

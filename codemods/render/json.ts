@@ -4,5 +4,5 @@ import type { Plan } from '../plan.js';
 
 export function renderJson(plan: Plan): object {
   const { changes, ...rest } = plan;
-  return { ...rest, changes: changes.map(({ path, hash }) => ({ path, hash })) };
+  return { ...rest, changes: changes.map(({ path, hash, leftovers }) => ({ path, hash, leftovers })) };
 }

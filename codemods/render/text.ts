@@ -24,6 +24,12 @@ export function renderText(plan: Plan): string {
     for (const s of plan.skipped) lines.push(`  ${s.path}: ${s.reason} (${s.detail})`);
     lines.push('');
   }
+  const leftovers = plan.changes.filter((c) => c.leftovers.length > 0);
+  if (leftovers.length > 0) {
+    lines.push('Read by nothing after the edit, to be removed by hand:');
+    for (const c of leftovers) lines.push(`  ${c.path}: ${c.leftovers.join(', ')}`);
+    lines.push('');
+  }
   lines.push(...summary(plan));
   return lines.join('\n');
 }

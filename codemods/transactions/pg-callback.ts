@@ -171,8 +171,9 @@ export class CallbackFinder {
     for (const element of declaration.name.elements) {
       const outer = symbol(element.name);
       const value = propertyName(returned, (element.propertyName ?? element.name).getText());
-      if (outer === undefined || value === undefined || element.initializer !== undefined) return unclear();
-      renames.set(outer, value);
+      // A part without a name inside is an obstacle only to a publish that reads it.
+      if (outer !== undefined && value !== undefined && element.initializer === undefined)
+        renames.set(outer, value);
     }
     return { renames, introduce: undefined };
   }

@@ -7,6 +7,7 @@ import { ts } from 'ts-morph';
 import type { Availabilities } from '../availability.js';
 import type { Effects, PgQuery } from '../effects.js';
 import { alwaysExits, enclosures, follows, mayExit, statementOf } from '../hazards.js';
+import { importOf } from '../imports.js';
 import type { Obstacle } from '../reasons.js';
 import { type Resolver, returnsOf } from '../resolve.js';
 import {
@@ -155,7 +156,7 @@ export class PoolFinder {
     return { statements, emptyReturns, obstacles };
   }
 
-  /** May stand inside the new transaction: pg statements on the pool, plain declarations, logging, other sites. */
+  /** May stand inside the new transaction: pg statements on the pool, plain values, console lines, other sites. */
   private fits(
     statement: ts.Statement | undefined,
     queries: readonly PgQuery[],
@@ -163,13 +164,19 @@ export class PoolFinder {
   ): boolean {
     if (statement === undefined) return false;
     if (!ts.isVariableStatement(statement) && !ts.isExpressionStatement(statement)) return false;
+    const isOurs = (n: ts.Node): boolean =>
+      ts.isCallExpression(n) && (isSite(n) || queries.some((q) => q.call === n && q.on === 'pool'));
     let fits = true;
+    let effect = false;
     eachOwnNode(statement, (n) => {
-      if (!ts.isCallExpression(n) && !ts.isNewExpression(n)) return;
-      if (ts.isNewExpression(n)) return;
-      if (isSite(n) || queries.some((q) => q.call === n && q.on === 'pool')) return;
-      if (!this.availabilities.isPlain(n)) fits = false;
+      if (isOurs(n)) effect = true;
+      else if (ts.isAwaitExpression(n) && !isOurs(bare(n.expression))) fits = false;
+      else if (ts.isCallExpression(n) && !this.availabilities.isPlain(n) && !holds(n, isOurs)) fits = false;
     });
+    // A call for its own sake does something: only the console may do it before the commit.
+    if (ts.isExpressionStatement(statement) && ts.isCallExpression(bare(statement.expression)) && !effect) {
+      return fits && /^console\./.test(bare(statement.expression).getText());
+    }
     return fits;
   }
 
@@ -223,19 +230,25 @@ export class PoolFinder {
     const module = query.helper.getSourceFile();
     const handle = bare(query.handle);
     if (!ts.isIdentifier(handle)) return undefined;
-    const exported = this.exportedName(module, handle);
+    if (query.call.getSourceFile() === module) return { text: handle.text, from: undefined };
+    const exported = this.exportedName(query.call.getSourceFile(), module, handle);
     if (exported === undefined) return undefined;
     const target = bare(query.call.expression);
     if (ts.isPropertyAccessExpression(target) && this.isModuleObject(target.expression, module)) {
       return { text: `${target.expression.getText()}.${exported}`, from: undefined };
     }
-    if (query.call.getSourceFile() === module) return { text: handle.text, from: undefined };
     return ts.isIdentifier(target) ? { text: exported, from: { module, name: exported } } : undefined;
   }
 
-  private exportedName(module: ts.SourceFile, handle: ts.Identifier): string | undefined {
+  /** Asked through the import: a CommonJS module has no symbol of its own. */
+  private exportedName(
+    from: ts.SourceFile,
+    module: ts.SourceFile,
+    handle: ts.Identifier,
+  ): string | undefined {
     const { checker } = this.resolver.analysis;
-    const symbol = checker.getSymbolAtLocation(module);
+    const specifier = importOf(from, module, checker);
+    const symbol = specifier === undefined ? undefined : checker.getSymbolAtLocation(specifier);
     const pool = checker.getSymbolAtLocation(handle);
     if (symbol === undefined || pool === undefined) return undefined;
     const whole = symbol.exports?.get(ts.InternalSymbolName.ExportEquals);
@@ -296,6 +309,14 @@ function resultNames(bound: ts.BindingName): string[] {
       ? [first.name.text]
       : [];
   });
+}
+
+function holds(node: ts.Node, test: (n: ts.Node) => boolean): boolean {
+  let found = false;
+  eachOwnNode(node, (n) => {
+    if (test(n)) found = true;
+  });
+  return found;
 }
 
 function isWriting(query: PgQuery): boolean {

@@ -1,0 +1,95 @@
+/**
+ * Every folder under fixtures/ is a test: the verdicts are those of expect.json, the output is equal, the second run
+ * changes nothing, no new type error appears, and no byte outside the edits moves. UPDATE_FIXTURES=1 writes output/
+ * anew, to be read before it is committed.
+ */
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { applyPlan, type Plan } from '../../codemods/index.js';
+import {
+  added,
+  diagnosticsOf,
+  filesOf,
+  fixtureNames,
+  inputOf,
+  openFixture,
+  outputFolder,
+  outputOf,
+  verdicts,
+  type Workspace,
+} from './fixture.js';
+
+const only = process.env['FIXTURE'];
+
+describe.each(fixtureNames().filter((name) => only === undefined || name.includes(only)))('%s', (name) => {
+  let workspace: Workspace;
+  let plan: Plan;
+  let typesBefore: string[];
+
+  beforeAll(() => {
+    workspace = openFixture(name);
+    plan = workspace.plan();
+    typesBefore = diagnosticsOf(workspace.folder);
+    applyPlan(plan, { allowDirty: true });
+    if (process.env['UPDATE_FIXTURES']) writeOutput(name, plan);
+  });
+
+  afterAll(() => workspace.remove());
+
+  test('the verdicts are as expected', () => {
+    expect(verdicts(plan)).toEqual(workspace.expected.sites);
+    expect(plan.skipped.map((s) => `${s.path} ${s.reason}`)).toEqual(workspace.expected.skipped ?? []);
+    expect(plan.degraded !== null).toBe(workspace.expected.degraded === true);
+  });
+
+  test('the output is equal', () => {
+    const expected = new Map([...inputOf(name), ...outputOf(name)]);
+    expect(Object.fromEntries(filesOf(workspace.folder))).toEqual(Object.fromEntries(expected));
+  });
+
+  test('the second run changes nothing', () => {
+    const again = workspace.plan();
+    expect(again.changes.map((c) => c.path)).toEqual([]);
+    expect(again.sites.filter((s) => s.applied)).toEqual([]);
+  });
+
+  test('no new type error', () => {
+    // A parameter or connection that is no longer read is named in the report and stays.
+    const leftovers = plan.changes.flatMap((c) =>
+      c.leftovers.map((l) => `'${l.replace(/ .*/, '')}' is declared but`),
+    );
+    const found = added(typesBefore, diagnosticsOf(workspace.folder));
+    expect(found.filter((d) => !leftovers.some((l) => d.includes(l)))).toEqual([]);
+  });
+
+  test('no byte outside the edits moves', () => {
+    const input = inputOf(name);
+    for (const change of plan.changes) {
+      const mark = change.bom ? '\uFEFF' : '';
+      expect(mark + change.before).toBe(input.get(change.path));
+      const onDisk = readFileSync(join(workspace.folder, change.path), 'utf8').slice(mark.length);
+      let rest = onDisk;
+      let at = 0;
+      const edits = [...change.edits].sort((a, b) => a.start - b.start || a.end - b.end);
+      for (const edit of [...edits, { start: change.before.length, end: change.before.length, text: '' }]) {
+        const kept = change.before.slice(at, edit.start);
+        expect(rest.startsWith(kept)).toBe(true);
+        rest = rest.slice(kept.length);
+        expect(rest.startsWith(edit.text)).toBe(true);
+        rest = rest.slice(edit.text.length);
+        at = edit.end;
+      }
+      expect(rest).toBe('');
+    }
+  });
+});
+
+function writeOutput(name: string, plan: Plan): void {
+  rmSync(outputFolder(name), { recursive: true, force: true });
+  for (const change of plan.changes) {
+    const path = join(outputFolder(name), change.path);
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, (change.bom ? '\uFEFF' : '') + change.after);
+  }
+}
