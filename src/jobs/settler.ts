@@ -60,8 +60,7 @@ export class Settler {
       this.#dropExpired();
       const batch = this.#queue.slice(0, BATCH);
       const left = await this.#write(batch);
-      const unwritten = new Set(left);
-      this.#queue = this.#queue.filter((s, index) => index >= batch.length || unwritten.has(s));
+      this.#queue.splice(0, batch.length, ...left);
       if (left.length > 0) {
         await sleep(backoffMs * (0.5 + Math.random()));
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
@@ -100,8 +99,9 @@ export class Settler {
       }));
       // The rows of one call share the outcome's type, so each has what its statement needs.
       const write = store[type] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
-      const written = new Set(await write(db, rows));
-      for (const settlement of same) onSettled(settlement, written.has(settlement.run.job.id));
+      const written = await write(db, rows);
+      const ids = written.length < same.length ? new Set(written) : undefined;
+      for (const settlement of same) onSettled(settlement, ids === undefined || ids.has(settlement.run.job.id));
       return [];
     } catch (error) {
       onError(error);
