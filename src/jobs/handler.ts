@@ -99,16 +99,22 @@ export class Run implements HandlerContext {
     this.#controller?.abort(new LeaseLost());
   }
 
-  // Fields, not methods: handlers take them out of the context.
-  readonly checkpoint = async (progress: Json): Promise<void> => {
+  /** Handlers take it out of the context, so it needs no `this`; most never look at it, so it is made when they do. */
+  get checkpoint(): (progress: Json) => Promise<void> {
+    return (progress) => this.#checkpoint(progress);
+  }
+
+  async #checkpoint(progress: Json): Promise<void> {
     const text = progressText(progress);
     if (this.lost || !(await this.store.checkpoint(this.db, this.job, text))) {
       this.lose();
       throw new LeaseLost();
     }
-  };
+  }
 
-  readonly snooze = snooze;
+  snooze(delayMs: number): never {
+    throw new Snooze(delayMs);
+  }
 
   /** Runs the handler to its end. Never throws. */
   async execute(kind: KindOptions): Promise<HandlerEnd> {
@@ -121,10 +127,6 @@ export class Run implements HandlerContext {
       return { type: 'threw', error };
     }
   }
-}
-
-function snooze(delayMs: number): never {
-  throw new Snooze(delayMs);
 }
 
 function progressText(progress: Json): string {
