@@ -5,10 +5,9 @@
 import { UnbrokerError } from '../../src/errors.js';
 import type { ImportedJob, Queryable } from '../../src/jobs/job.js';
 import type { Store } from '../../src/jobs/store.js';
-import { storableText } from '../../src/jobs/text.js';
 import type { Delivery } from './delivery.js';
 import type { AbsorbedRow, Ledger, LedgerEntry } from './ledger.js';
-import { type Mapped, UNMAPPED, withoutPayload } from './mapping.js';
+import { type Mapped, shortText, UNMAPPED, withoutPayload } from './mapping.js';
 
 /** A delivery on its way into the tables. */
 export interface PreparedMessage {
@@ -45,27 +44,33 @@ export interface BatchWriter {
   readonly ledger: Ledger;
   readonly run: { readonly id: string; readonly holder: string; readonly leaseMs: number };
   readonly onStep: (step: DrainStep) => void;
+  /** Maps a message again, parsing its body: after the database refused a batch. From then on all are mapped like that. */
+  readonly mapCarefully: (message: PreparedMessage) => Mapped;
 }
 
 /** A drainer that is paused inside a transaction must not keep its successor waiting for the lease row. */
 const BEGIN = `begin; set local idle_in_transaction_session_timeout = '20s'`;
 
-/** Answers the batch's id. `acked`: batches whose ack was proved since. Throws `drain-lease-lost`. */
+/** Answers the batch's id, and the batch as it was written in the end. `acked`: batches whose ack was proved since. Throws `drain-lease-lost`. */
 export async function writeBatch(
   writer: BatchWriter,
   batch: PreparedBatch,
   acked: readonly string[],
-): Promise<string> {
+): Promise<{ readonly id: string; readonly written: PreparedBatch }> {
+  const write = async (version: PreparedBatch) => ({
+    id: await tryWrite(writer, version, acked),
+    written: version,
+  });
   try {
-    return await tryWrite(writer, batch, acked);
+    return await write(batch);
   } catch (error) {
     if (!isRefusedValue(error)) throw error;
-    const probed = await withoutRefusedPayloads(writer, batch);
+    const probed = await withoutRefusedPayloads(writer, replace(batch, writer.mapCarefully));
     try {
-      return await tryWrite(writer, probed, acked);
+      return await write(probed);
     } catch (second) {
       if (!isRefusedValue(second)) throw second;
-      return tryWrite(writer, await withoutRefusedRows(writer, probed), acked);
+      return write(await withoutRefusedRows(writer, probed));
     }
   }
 }
@@ -109,10 +114,9 @@ function toEntries(messages: readonly PreparedMessage[], ids: readonly string[])
     job: mapped.job === null ? null : (ids[next++] as string),
     redelivered: delivery.redelivered,
     outcome: mapped.outcome,
-    exchange: storableText(delivery.exchange, 255),
-    routingKey: storableText(delivery.routingKey, 255),
-    messageId:
-      delivery.properties.messageId === undefined ? null : storableText(delivery.properties.messageId, 255),
+    exchange: shortText(delivery.exchange),
+    routingKey: shortText(delivery.routingKey),
+    messageId: delivery.properties.messageId === undefined ? null : shortText(delivery.properties.messageId),
     note: mapped.note,
     fingerprint,
     properties: delivery.bytes,

@@ -20,52 +20,74 @@ export type BodyNote =
 export interface ReadBody {
   /** JSON text for jsonb; null when `note` says why there is none. An empty body is JSON null. */
   readonly payloadText: string | null;
-  /** What JSON.parse made of it: for dialects that look inside, never for storing. Undefined when not JSON. */
-  readonly parsed: unknown;
   readonly note: BodyNote | null;
   /** True when the text came out of a compressed body. */
   readonly inflated: boolean;
+  /** What JSON.parse makes of it: for dialects that look inside, never for storing. Undefined when not JSON. */
+  parsed(): unknown;
 }
+
+export interface BodyOptions {
+  /**
+   * True: the text is parsed and looked through here. False: it only has to look like JSON, and the database is the
+   * judge; whoever says false must come back with true when it refuses. Parsing costs as much as everything else here.
+   */
+  readonly careful: boolean;
+  /** Bounds the text, inflated or not. Default: what one payload may have at any door. */
+  readonly maxBytes?: number;
+}
+
+const nothing = (): undefined => undefined;
 
 const refused = (note: BodyNote, inflated = false): ReadBody => ({
   payloadText: null,
-  parsed: undefined,
   note,
   inflated,
+  parsed: nothing,
 });
 
-/** `maxBytes` bounds the text, inflated or not; the default is what one payload may have at any door. */
-export function readBody(
-  body: Buffer,
-  contentEncoding: string | undefined,
-  maxBytes: number = LIMITS.payloadBytes,
-): ReadBody {
-  if (body.length === 0) return { payloadText: 'null', parsed: null, note: null, inflated: false };
-  const plain = readText(body, maxBytes, false);
+const EMPTY: ReadBody = { payloadText: 'null', note: null, inflated: false, parsed: () => null };
+
+export function readBody(body: Buffer, contentEncoding: string | undefined, options: BodyOptions): ReadBody {
+  if (body.length === 0) return EMPTY;
+  const maxBytes = options.maxBytes ?? LIMITS.payloadBytes;
+  const plain = readText(body, maxBytes, options.careful, false);
   if (plain.note === null || plain.note === 'too-large') return plain;
   const inflate = inflater(body, contentEncoding);
   if (inflate === undefined) return plain;
   try {
-    return readText(inflate(maxBytes), maxBytes, true);
+    return readText(inflate(maxBytes), maxBytes, options.careful, true);
   } catch (error) {
     const tooLarge = (error as { code?: string }).code === 'ERR_BUFFER_TOO_LARGE';
     return tooLarge ? refused('too-large', true) : plain;
   }
 }
 
-function readText(bytes: Buffer, maxBytes: number, inflated: boolean): ReadBody {
+function readText(bytes: Buffer, maxBytes: number, careful: boolean, inflated: boolean): ReadBody {
   if (bytes.length > maxBytes) return refused('too-large', inflated);
   if (!isUtf8(bytes)) return refused(inflated ? 'compressed' : 'binary', inflated);
   const bom = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
   const text = bytes.toString('utf8', bom ? 3 : 0);
+  if (!/^[ \t\n\r]*["{[\dtfn-]/.test(text)) return refused('not-json', inflated);
+  let note = refusedNumbers(text);
+  if (note !== null) return refused(note, inflated);
   let parsed: unknown;
-  try {
-    parsed = JSON.parse(text);
-  } catch {
-    return refused(text.includes('\u0000') ? 'nul' : 'not-json', inflated);
-  }
-  const note = refusedNumbers(text) ?? (text.includes('\\u') ? refusedEscape(text) : null);
-  return { payloadText: note === null ? text : null, parsed, note, inflated };
+  let known = false;
+  const parse = (): unknown => {
+    if (!known) {
+      known = true;
+      try {
+        parsed = JSON.parse(text);
+      } catch {
+        note = text.includes('\u0000') ? 'nul' : 'not-json';
+      }
+    }
+    return parsed;
+  };
+  if (!careful) return { payloadText: text, note: null, inflated, parsed: parse };
+  parse();
+  note ??= text.includes('\\u') ? refusedEscape(text) : null;
+  return { payloadText: note === null ? text : null, note, inflated, parsed: parse };
 }
 
 /** Characters that exponents may add when the database writes numbers out: 1e9 is ten digits. */

@@ -7,7 +7,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import amqplib, { type Channel, type ChannelModel, type ConsumeMessage, type Message } from 'amqplib';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
-import { type Delivery, readProperties } from './delivery.js';
+import { type RawDelivery, readProperties } from './delivery.js';
 
 export interface QueueCount {
   readonly ready: number;
@@ -34,7 +34,7 @@ export interface ConsumeOptions {
   readonly prefetch: number;
   /** While it is drained, nobody else gets a message of it. */
   readonly exclusive: boolean;
-  onDelivery(delivery: Delivery): void;
+  onDelivery(delivery: RawDelivery): void;
   /** The broker ended it (queue deleted, timeout, channel closed): not the same as empty. */
   onEnd(reason: Error): void;
 }
@@ -156,18 +156,10 @@ async function openSource(channel: Channel, queue: string, options: ConsumeOptio
   };
 }
 
-function toDelivery(queue: string, { fields, properties, content }: ConsumeMessage): Delivery {
+function toDelivery(queue: string, { fields, properties, content }: ConsumeMessage): RawDelivery {
   const { exchange, routingKey, redelivered, deliveryTag } = fields;
   const { propertyBytes } = properties as unknown as KeptProperties;
-  return {
-    ...readProperties(propertyBytes),
-    queue,
-    exchange,
-    routingKey,
-    redelivered,
-    deliveryTag,
-    body: content,
-  };
+  return { queue, exchange, routingKey, redelivered, deliveryTag, propertyBytes, body: content };
 }
 
 /** What stands in for decoded properties in the client's messages. */

@@ -41,13 +41,37 @@ export interface RawProperties {
   readonly complete: boolean;
 }
 
-export interface Delivery extends RawProperties {
+/** As it came off the wire: few objects, because thousands of these wait in memory at a time. */
+export interface RawDelivery {
   readonly queue: string;
   readonly exchange: string;
   readonly routingKey: string;
   readonly redelivered: boolean;
   readonly deliveryTag: number;
+  /** Flags and property list. */
+  readonly propertyBytes: Buffer;
   readonly body: Buffer;
+}
+
+export interface Delivery extends RawProperties, Omit<RawDelivery, 'propertyBytes'> {}
+
+export function readDelivery(raw: RawDelivery): Delivery {
+  const read = readProperties(raw.propertyBytes);
+  // Written out: spreading would cost as much as the rest of the decoding.
+  return {
+    bytes: read.bytes,
+    properties: read.properties,
+    headers: read.headers,
+    headersSpan: read.headersSpan,
+    expirationSpan: read.expirationSpan,
+    complete: read.complete,
+    queue: raw.queue,
+    exchange: raw.exchange,
+    routingKey: raw.routingKey,
+    redelivered: raw.redelivered,
+    deliveryTag: raw.deliveryTag,
+    body: raw.body,
+  };
 }
 
 /** Flags of the property list, in wire order. */

@@ -18,6 +18,7 @@ import type { Rules } from './drain-config.js';
 import { ExpectedRows } from './expected.js';
 import { type ImportEnd, Importer, type QueueToDrain } from './importer.js';
 import { createLedger, type Holder, type Ledger, type RunKey, type RunRow } from './ledger.js';
+import { sourceOf } from './mapping.js';
 import { type GroupCount, stableCount } from './totals.js';
 
 /** A pool whose clients can be held for a transaction. */
@@ -321,8 +322,7 @@ class GroupDrain {
       totals: this.#totals as Totals,
       expected,
       mapping: {
-        vhost: broker.vhost,
-        runId: run.id,
+        source: sourceOf(broker.vhost, run.id),
         rules,
         trustDeliveryCount: this.#run?.interrupted !== true,
       },

@@ -2,12 +2,12 @@
  * What of a message stays the same on every hop between queues: a hint for recognising a delivery that came back,
  * inside a window whose size is known from counting. Never a global key: identical messages are legitimate.
  */
-import { createHash, type Hash } from 'node:crypto';
+import { createHash, hash } from 'node:crypto';
 import { type Delivery, FLAG } from './delivery.js';
-import type { Entry, Field } from './headers.js';
+import { type Field, type Table, writeTable } from './headers.js';
 
 /** Headers that brokers, shovels and dead-lettering write. */
-const WRITTEN_BY_HOPS = [
+const WRITTEN = new Set([
   'x-death',
   'x-first-death-queue',
   'x-first-death-reason',
@@ -24,10 +24,12 @@ const WRITTEN_BY_HOPS = [
   'x-received-from',
   'x-stream-offset',
   'timestamp_in_ms',
-];
-const WRITTEN = new Set(WRITTEN_BY_HOPS);
+]);
 
 export const FINGERPRINT_BYTES = 32;
+
+/** Up to this size one copy and one call are faster than feeding a hash in pieces. */
+const MAX_COPIED_BYTES = 65_536;
 
 /**
  * SHA-256 over body, properties and headers that no hop rewrites. Exchange, routing key, expiration and the redelivered
@@ -35,33 +37,36 @@ export const FINGERPRINT_BYTES = 32;
  */
 export function fingerprint(delivery: Delivery): Buffer {
   const { body, bytes, headersSpan, expirationSpan, headers } = delivery;
-  const hash = createHash('sha256');
-  const head = Buffer.alloc(10);
+  const head = Buffer.alloc(8);
   head.writeUIntBE(body.length, 0, 6);
   const flags = bytes.length >= 2 ? bytes.readUInt16BE(0) : 0;
   head.writeUInt16BE(flags & ~(FLAG.headers | FLAG.expiration), 6);
-  hash.update(head);
-  hash.update(body);
+  const parts = [head, body];
   // The property list with the two spans cut out. Either may be absent (an empty span at 0).
   let from = Math.min(2, bytes.length);
   for (const span of [headersSpan, expirationSpan]) {
     if (span.end === 0) continue;
-    hash.update(bytes.subarray(from, span.start));
+    parts.push(bytes.subarray(from, span.start));
     from = span.end;
   }
-  hash.update(bytes.subarray(from));
-  if (headers.length > 0) hashHeaders(hash, headers);
-  return hash.digest();
+  parts.push(bytes.subarray(from));
+  if (headers.length > 0) addHeaders(parts, headers);
+  return digest(parts, body.length);
+}
+
+function digest(parts: readonly Buffer[], bodyBytes: number): Buffer {
+  if (bodyBytes <= MAX_COPIED_BYTES) return hash('sha256', Buffer.concat(parts), 'buffer');
+  const sha = createHash('sha256');
+  for (const part of parts) sha.update(part);
+  return sha.digest();
 }
 
 /** Dead-lettering sorts the table by key and re-encodes it, so order and the two tags of int64 do not count. */
-function hashHeaders(hash: Hash, headers: readonly Entry[]): void {
+function addHeaders(parts: Buffer[], headers: Table): void {
   const kept = headers.filter((entry) => !isWrittenByHops(entry.key.toString('latin1')));
   if (kept.length > 1) kept.sort((a, b) => Buffer.compare(a.key, b.key));
-  for (const entry of kept) {
-    hash.update(Buffer.of(entry.key.length));
-    hash.update(entry.key);
-    hashField(hash, entry.value, entry.raw.subarray(1 + entry.key.length));
+  for (const { key, value, raw } of kept) {
+    parts.push(survivesAsIs(value) ? raw : writeTable([{ key, value: reencoded(value) }]));
   }
 }
 
@@ -69,35 +74,13 @@ function isWrittenByHops(key: string): boolean {
   return WRITTEN.has(key) || key.startsWith('x-shovelled');
 }
 
-/** `raw` is the field as it lay in the table, tag included; only tables and arrays need a look inside. */
-function hashField(hash: Hash, field: Field, raw?: Buffer): void {
-  hash.update(field.tag === 'L' ? 'l' : field.tag);
-  switch (field.tag) {
-    case 'F':
-      for (const entry of field.entries) {
-        hash.update(Buffer.of(entry.key.length));
-        hash.update(entry.key);
-        hashField(hash, entry.value, entry.raw.subarray(1 + entry.key.length));
-      }
-      hash.update(')');
-      break;
-    case 'A':
-      for (const item of field.items) hashField(hash, item);
-      hash.update(')');
-      break;
-    case 'V':
-      break;
-    case 't':
-      hash.update(field.value ? '1' : '0');
-      break;
-    case 'S':
-    case 'x':
-    case '?':
-      hash.update(`${field.bytes.length}:`);
-      hash.update(field.bytes);
-      break;
-    default:
-      if (raw !== undefined) hash.update(raw.subarray(1));
-      else hash.update('digits' in field ? `${field.digits}/${field.scale};` : `${field.value};`);
-  }
+const survivesAsIs = ({ tag }: Field): boolean => tag !== 'L' && tag !== 't' && tag !== 'F' && tag !== 'A';
+
+/** As a broker writes the field when it has read it. */
+function reencoded(field: Field): Field {
+  if (field.tag === 'L') return { tag: 'l', value: field.value };
+  if (field.tag === 'A') return { tag: 'A', items: field.items.map(reencoded) };
+  if (field.tag !== 'F') return field;
+  const entries = field.entries.map(({ key, value, raw }) => ({ key, value: reencoded(value), raw }));
+  return { tag: 'F', entries };
 }

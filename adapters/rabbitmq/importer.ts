@@ -15,12 +15,12 @@ import {
 import { fitBatchSize } from './batches.js';
 import { type Totals, taken } from './books.js';
 import type { Broker, Source } from './broker.js';
-import type { Delivery } from './delivery.js';
+import { type RawDelivery, readDelivery } from './delivery.js';
 import type { QueueRole } from './drain-config.js';
 import type { ExpectedRows } from './expected.js';
 import { fingerprint } from './fingerprint.js';
 import type { AbsorbedRow } from './ledger.js';
-import { type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
+import { type Mapped, type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
 
 export interface QueueToDrain extends QueueFacts {
   /** Such a queue takes no exclusive consumer. */
@@ -29,13 +29,13 @@ export interface QueueToDrain extends QueueFacts {
 
 export interface ImporterOptions {
   readonly broker: Broker;
-  readonly writer: BatchWriter;
+  readonly writer: Omit<BatchWriter, 'mapCarefully'>;
   /** In drain order. */
   readonly queues: readonly QueueToDrain[];
   readonly initial: number;
   readonly totals: Totals;
   readonly expected: ExpectedRows;
-  readonly mapping: Omit<MappingContext, 'nowMs'>;
+  readonly mapping: Omit<MappingContext, 'nowMs' | 'careful'>;
   readonly maxBatch: number;
   /** Messages per second; null = as fast as it goes. */
   readonly rate: number | null;
@@ -70,7 +70,7 @@ const STAGES: readonly (readonly QueueRole[])[] = [['wait', 'dead'], ['main']];
 interface QueueState {
   readonly facts: QueueToDrain;
   source: Source | null;
-  readonly buffer: Delivery[];
+  readonly buffer: RawDelivery[];
   lastAt: number;
   prefetch: number;
   /** Mean body bytes, moving. */
@@ -89,6 +89,8 @@ export class Importer {
   #failure: Error | undefined;
   #wake: () => void = () => undefined;
   #committing: Promise<void> | undefined;
+  /** Bodies are parsed here once the database has refused one: traffic is mostly JSON or mostly not. */
+  #careful = false;
   #notBefore = 0;
 
   constructor(private readonly options: ImporterOptions) {
@@ -197,13 +199,14 @@ export class Importer {
     return undefined;
   }
 
-  #prepare(state: QueueState, deliveries: readonly Delivery[]): PreparedBatch {
+  #prepare(state: QueueState, deliveries: readonly RawDelivery[]): PreparedBatch {
     const { expected, mapping, writer } = this.options;
-    const context: MappingContext = { ...mapping, nowMs: Date.now() };
+    const context: MappingContext = { ...mapping, nowMs: Date.now(), careful: this.#careful };
     const messages: PreparedMessage[] = [];
     const absorbed: AbsorbedRow[] = [];
-    deliveries.forEach((delivery, index) => {
+    deliveries.forEach((raw, index) => {
       const position = index + 1;
+      const delivery = readDelivery(raw);
       const print = fingerprint(delivery);
       const row = expected.take(delivery, print);
       if (row !== undefined) absorbed.push({ row, position });
@@ -213,7 +216,7 @@ export class Importer {
       }
     });
     writer.onStep('prepared');
-    const lastTag = (deliveries.at(-1) as Delivery).deliveryTag;
+    const lastTag = (deliveries.at(-1) as RawDelivery).deliveryTag;
     return { queue: state.facts.name, messages, absorbed, size: deliveries.length, lastTag };
   }
 
@@ -234,14 +237,19 @@ export class Importer {
   async #commit(key: number, batch: PreparedBatch): Promise<void> {
     const { writer, onProgress } = this.options;
     const proved = this.#proved();
-    const id = await writeBatch(
-      writer,
+    const facts = this.#stateOf(batch.queue).facts;
+    const mapCarefully = ({ delivery }: PreparedMessage): Mapped => {
+      this.#careful = true;
+      return mapDelivery(delivery, facts, { ...this.options.mapping, nowMs: Date.now(), careful: true });
+    };
+    const { id, written } = await writeBatch(
+      { ...writer, mapCarefully },
       batch,
       proved.map(([, { id: provedId }]) => provedId as string),
     );
     for (const [provedKey] of proved) this.#open.delete(provedKey);
     writer.onStep('committed');
-    this.#totals = addTotals(this.#totals, batch);
+    this.#totals = addTotals(this.#totals, written);
     const open = this.#open.get(key);
     if (open !== undefined) open.id = id;
     const state = this.#stateOf(batch.queue);
@@ -341,7 +349,7 @@ export class Importer {
 }
 
 /** How many of the buffer fit one batch. */
-function available(buffer: readonly Delivery[], maxBatch: number): number {
+function available(buffer: readonly RawDelivery[], maxBatch: number): number {
   let bytes = 0;
   let count = 0;
   for (const { body } of buffer) {

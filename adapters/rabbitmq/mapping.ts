@@ -24,13 +24,25 @@ export interface QueueFacts {
 }
 
 export interface MappingContext {
-  readonly vhost: string;
-  /** Of this drain; part of each row's source. */
-  readonly runId: string;
+  /** Source of the rows of a queue, as sourceOf gives it. */
+  source(queue: string): string;
   readonly rules: Rules;
   readonly nowMs: number;
   /** False once a drain was resumed: its own lost deliveries have raised the counter. */
   readonly trustDeliveryCount: boolean;
+  /** False: bodies are taken for JSON until the database says otherwise. */
+  readonly careful: boolean;
+}
+
+/** `rabbitmq:<vhost>/<queue>#<run>`, remembered by queue. */
+export function sourceOf(vhost: string, runId: string): (queue: string) => string {
+  const known = new Map<string, string>();
+  return (queue) => {
+    const source =
+      known.get(queue) ?? storableText(`rabbitmq:${vhost}/${queue}#${runId}`, LIMITS.sourceLength);
+    known.set(queue, source);
+    return source;
+  };
 }
 
 /** `row`: a job of a known kind. `excluded`: not a job. `expired`: the application itself would have dropped it. */
@@ -53,7 +65,7 @@ export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: Mapp
   const deaths = readDeaths(delivery.headers);
   const view: MessageView = {
     delivery,
-    body: readBody(delivery.body, properties.contentEncoding),
+    body: readBody(delivery.body, properties.contentEncoding, { careful: context.careful }),
     role: queue.role,
     deaths: deaths ?? [],
     nowMs: context.nowMs,
@@ -138,7 +150,7 @@ function toRow(
     maxAttempts: maxAttemptsOf(rule.maxAttempts ?? fields.maxAttempts?.(view), attempts),
     dedupeKey: null,
     headers: rowHeaders(delivery, notes),
-    source: storableText(`rabbitmq:${context.vhost}/${queue.name}#${context.runId}`, LIMITS.sourceLength),
+    source: context.source(queue.name),
     error: fate.error,
   };
   return {
@@ -188,7 +200,7 @@ export function withoutPayload(mapped: Mapped, delivery: Delivery): Mapped {
 }
 
 function contentType({ properties }: Delivery): string | null {
-  return properties.contentType === undefined ? null : storableText(properties.contentType, 255);
+  return properties.contentType === undefined ? null : shortText(properties.contentType);
 }
 
 interface Fate {
@@ -286,11 +298,11 @@ function rowHeaders(delivery: Delivery, notes: readonly string[]): Json {
     if (value !== undefined && isStorable(value)) out[name] = value.slice(0, 1_000);
   }
   const amqp: Record<string, Json> = {
-    exchange: storableText(delivery.exchange, 255),
-    routingKey: storableText(delivery.routingKey, 255),
+    exchange: shortText(delivery.exchange),
+    routingKey: shortText(delivery.routingKey),
   };
   for (const [name, value] of Object.entries(properties)) {
-    if (typeof value === 'string') amqp[name] = storableText(value, 255);
+    if (typeof value === 'string') amqp[name] = shortText(value);
     else if (typeof value === 'number') amqp[name] = value;
   }
   if (properties.timestamp !== undefined) {
@@ -302,4 +314,9 @@ function rowHeaders(delivery: Delivery, notes: readonly string[]): Json {
   if (notes.length > 0) amqp['notes'] = [...notes];
   out['amqp'] = amqp;
   return out;
+}
+
+/** Nearly all of it is plain ASCII, which needs no second look. */
+export function shortText(text: string): string {
+  return /^[ -~]{0,255}$/.test(text) ? text : storableText(text, 255);
 }

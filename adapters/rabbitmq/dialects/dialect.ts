@@ -79,7 +79,7 @@ export const firstOf =
 
 /** The parsed body as an object; undefined when it is another thing. */
 export function bodyObject({ body }: MessageView): Readonly<Record<string, unknown>> | undefined {
-  const { parsed } = body;
+  const parsed = body.parsed();
   return typeof parsed === 'object' && parsed !== null && !Array.isArray(parsed)
     ? (parsed as Record<string, unknown>)
     : undefined;

@@ -83,15 +83,16 @@ export const trio: Dialect = {
 };
 
 function shapeOf(view: MessageView): Shape | undefined {
-  const { queue } = view.delivery;
-  const { exchange, routingKey } = firstRoute(view);
-  const body = bodyObject(view);
-  // Before the routing key is asked: a request to the scheduler often carries the key of what it is to fire.
-  if (queue === REQUESTS || exchange === 'schedule')
-    return body === undefined ? undefined : 'schedule-request';
-  if (NOTIFICATION.test(routingKey)) return 'notification';
+  if (NOTIFICATION.test(firstRoute(view).routingKey)) return 'notification';
+  const { queue, exchange, properties } = view.delivery;
   if (queue === RETRIES || originalQueue(view) === RETRIES) return 'retry-request';
-  return body !== undefined && isSchedule(body) ? 'schedule' : undefined;
+  // Only what already looks like one is parsed: other traffic should not pay for it.
+  const marked =
+    queue.startsWith('schedule.') || properties.type === 'schedule' || exchange.startsWith('schedule');
+  const body = marked || headerOf(view, 'x-schedule-id') !== undefined ? bodyObject(view) : undefined;
+  if (body === undefined) return undefined;
+  if (isSchedule(body)) return 'schedule';
+  return queue === REQUESTS || exchange === 'schedule' ? 'schedule-request' : undefined;
 }
 
 /** How the message first came: the rungs rewrite it and keep it in headers; a first death keeps it in x-death. */

@@ -1,0 +1,208 @@
+/**
+ * One way of moving a full queue, in a process of its own, so that its memory is its own: our drain; a bare loop of
+ * consume, insert and ack into the same tables without ledger, mapping or fences; consuming alone; inserting alone.
+ * Prints one JSON line.
+ */
+import amqp from 'amqplib';
+import pg from 'pg';
+import { drainGroup } from '../../adapters/rabbitmq/drain.js';
+import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
+import { createStore } from '../../src/jobs/store.js';
+import { SILENT } from '../../src/log.js';
+
+const { MODE = '', AMQP_URL = '', DATABASE_URL = '', MESSAGES = '' } = process.env;
+const MESSAGES_WANTED = Number(MESSAGES);
+const QUEUE = 'bench';
+const BATCH = 1_000;
+const PREFETCH = 3 * BATCH;
+
+interface Report {
+  readonly perSecond: number;
+  readonly rssMb: number;
+  /** CPU of this process, start included. */
+  readonly nodeUsPerMessage: number;
+  /** Rate of the last tenth by that of the first; null when not watched. */
+  readonly lastByFirst: number | null;
+}
+
+type Measured = Pick<Report, 'perSecond' | 'lastByFirst'>;
+
+let rssMb = 0;
+const watch = setInterval(() => {
+  rssMb = Math.max(rssMb, process.memoryUsage.rss() / 1_048_576);
+}, 50);
+
+async function unbroker(): Promise<Measured> {
+  const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 3 });
+  let startedAt = 0;
+  let endedAt = 0;
+  const marks: { readonly at: number; readonly taken: number }[] = [];
+  const result = await drainGroup({
+    ...{ amqpUrl: AMQP_URL, pool, store: createStore(), log: SILENT },
+    group: {
+      name: QUEUE,
+      queues: [{ name: QUEUE, role: 'main', ttlMs: null, feeders: [], singleActive: false }],
+    },
+    rules: compileRules([{ match: { queue: '*' }, kind: 'bench' }]),
+    onStep: (step) => {
+      if (step === 'prepared' && startedAt === 0) startedAt = performance.now();
+      if (step === 'fenced') endedAt = performance.now();
+    },
+    onProgress: ({ taken }) => marks.push({ at: performance.now(), taken }),
+  });
+  await pool.end();
+  if (!result.books.balanced || result.books.rows !== MESSAGES_WANTED)
+    throw new Error(JSON.stringify(result.books));
+  const rate = (from: number, to: number): number => {
+    const a = marks.find(({ taken }) => taken >= from * MESSAGES_WANTED);
+    const b = marks.find(({ taken }) => taken >= to * MESSAGES_WANTED);
+    return a && b ? (b.taken - a.taken) / (b.at - a.at) : Number.NaN;
+  };
+  return {
+    perSecond: MESSAGES_WANTED / ((endedAt - startedAt) / 1_000),
+    lastByFirst: rate(0.9, 1) / rate(0.02, 0.12),
+  };
+}
+
+interface Taken {
+  readonly tag: number;
+  readonly body: Buffer;
+  readonly headers: unknown;
+}
+
+/** Consumes with batches acked at once; `store` is awaited before the ack, one at a time. */
+async function consume(store: ((batch: readonly Taken[]) => Promise<void>) | null): Promise<Measured> {
+  const connection = await amqp.connect(AMQP_URL, { noDelay: true });
+  const channel = await connection.createChannel();
+  await channel.prefetch(PREFETCH);
+  let startedAt = 0;
+  let count = 0;
+  let buffer: Taken[] = [];
+  let storing = Promise.resolve();
+  await new Promise<void>((resolve, reject) => {
+    const flush = (batch: readonly Taken[], last: boolean): void => {
+      storing = storing
+        .then(() => store?.(batch))
+        .then(() => {
+          channel.ack({ fields: { deliveryTag: batch.at(-1)?.tag } } as amqp.Message, true);
+          if (last) resolve();
+        });
+      storing.catch(reject);
+    };
+    void channel.consume(QUEUE, (message) => {
+      if (message === null) return reject(new Error('cancelled'));
+      if (startedAt === 0) startedAt = performance.now();
+      count += 1;
+      buffer.push({
+        tag: message.fields.deliveryTag,
+        body: message.content,
+        headers: message.properties.headers,
+      });
+      const last = count === MESSAGES_WANTED;
+      if (buffer.length < BATCH && !last) return;
+      flush(buffer, last);
+      buffer = [];
+    });
+  });
+  await channel.checkQueue(QUEUE);
+  const perSecond = MESSAGES_WANTED / ((performance.now() - startedAt) / 1_000);
+  await connection.close();
+  return { perSecond, lastByFirst: null };
+}
+
+/** Multi-row insert of jobs and raw bytes, the bytes as one value each batch: the fastest form that we know. */
+async function inserter() {
+  const client = new pg.Client({ connectionString: DATABASE_URL });
+  await client.connect();
+  await client.query('create table raw (job bigint not null, headers text not null, body bytea not null)');
+  const text = `
+    with input as materialized (
+      select nextval((select pg_get_serial_sequence('unbroker.jobs', 'id')::regclass)) as id, input.*,
+             substring($4::bytea from start for length) as body
+      from unnest($1::text[], $2::integer[], $3::integer[])
+           with ordinality as input (headers, start, length, position)
+      order by position
+    ),
+    jobs as (
+      insert into unbroker.jobs (id, kind, payload, headers, source)
+      overriding system value
+      select id, 'bench', convert_from(body, 'UTF8')::jsonb, headers::jsonb, 'bench' from input
+    )
+    insert into raw (job, headers, body)
+    select id, headers, body from input`;
+  return {
+    async store(batch: readonly Pick<Taken, 'body' | 'headers'>[]) {
+      const headers = batch.map((each) => JSON.stringify(each.headers));
+      let next = 1;
+      const starts = batch.map(({ body }) => {
+        next += body.length;
+        return next - body.length;
+      });
+      const lengths = batch.map(({ body }) => body.length);
+      const bytes = Buffer.concat(batch.map(({ body }) => body));
+      await client.query(text, [headers, starts, lengths, bytes]);
+    },
+    end: () => client.end(),
+  };
+}
+
+async function pipeline(): Promise<Measured> {
+  const { store, end } = await inserter();
+  const result = await consume(store);
+  await end();
+  return result;
+}
+
+async function insert(): Promise<Measured> {
+  const { store, end } = await inserter();
+  const startedAt = performance.now();
+  for (let from = 0; from < MESSAGES_WANTED; from += BATCH) {
+    await store(Array.from({ length: BATCH }, (_, index) => benchMessage(from + index)));
+  }
+  const perSecond = MESSAGES_WANTED / ((performance.now() - startedAt) / 1_000);
+  await end();
+  return { perSecond, lastByFirst: null };
+}
+
+/** About 1 KB of JSON, a message id and two headers. */
+export function benchMessage(index: number): {
+  body: Buffer;
+  headers: Record<string, unknown>;
+  messageId: string;
+} {
+  const body = {
+    to: `customer-${index}@example.org`,
+    template: 'order-receipt',
+    data: {
+      order: index,
+      lines: Array.from({ length: 12 }, (_, line) => ({
+        sku: `sku-${index}-${line}`,
+        quantity: 2,
+        price: 12.5,
+      })),
+    },
+    note: 'x'.repeat(280),
+  };
+  return {
+    body: Buffer.from(JSON.stringify(body)),
+    headers: { 'x-trace': `trace-${index}`, 'x-tenant': 7 },
+    messageId: `order-${index}-receipt`,
+  };
+}
+
+const modes: Readonly<Record<string, () => Promise<Measured>>> = {
+  unbroker,
+  pipeline,
+  consume: () => consume(null),
+  insert,
+};
+const mode = modes[MODE];
+if (mode !== undefined) {
+  const before = process.cpuUsage();
+  const result = await mode();
+  const { user, system } = process.cpuUsage(before);
+  clearInterval(watch);
+  const nodeUsPerMessage = Math.round((user + system) / MESSAGES_WANTED);
+  const report: Report = { ...result, rssMb: Math.round(rssMb), nodeUsPerMessage };
+  process.stdout.write(`${JSON.stringify(report)}\n`);
+} else clearInterval(watch);

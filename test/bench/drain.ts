@@ -1,0 +1,144 @@
+/**
+ * How fast a queue becomes rows: our drain beside a bare consume-insert-ack loop and two limits (consuming alone,
+ * inserting alone), on the same broker and database in the same round. Persistent messages of about 1 KB.
+ */
+import { fileURLToPath } from 'node:url';
+import amqp from 'amqplib';
+import { migrate } from '../../src/migrate.js';
+import { startScript } from '../support/processes.js';
+import {
+  freshDatabase,
+  freshVhost,
+  type PostgresServer,
+  type RabbitServer,
+  startPostgres,
+  startRabbit,
+} from '../support/services.js';
+import { type BenchResult, SERVER_SETTINGS } from './bench.js';
+import { benchMessage } from './drain-contender.js';
+import { interleave, median, pairedRatio, range, round } from './rounds.js';
+import { say } from './say.js';
+import { table } from './table.js';
+
+type Mode = 'unbroker' | 'pipeline' | 'consume' | 'insert';
+type QueueType = 'classic' | 'quorum';
+
+interface Figure {
+  readonly perSecond: number;
+  readonly rssMb: number;
+  readonly lastByFirst: number | null;
+}
+
+const CONTENDER = fileURLToPath(new URL('drain-contender.ts', import.meta.url));
+const WITHIN_MS = 600_000;
+/** Confirms are awaited this often, so that the broker is never far behind the publisher. */
+const PUBLISH_WINDOW = 5_000;
+
+export async function benchDrain(options: {
+  readonly rounds: number;
+  readonly quick: boolean;
+}): Promise<BenchResult> {
+  const messages = options.quick ? 20_000 : 100_000;
+  const [postgres, rabbit] = await Promise.all([
+    startPostgres({ controllable: true, settings: SERVER_SETTINGS }),
+    startRabbit({ controllable: true }),
+  ]);
+  process.once(
+    'SIGINT',
+    () => void Promise.all([postgres.close(), rabbit.close()]).finally(() => process.exit(130)),
+  );
+  const cases = [
+    ...(['unbroker', 'pipeline', 'consume'] as const).flatMap(
+      (mode) => [`classic ${mode}`, `quorum ${mode}`] as const,
+    ),
+    'classic insert',
+  ] as const;
+  try {
+    const figures = await interleave(cases, options.rounds, async (name) => {
+      const [type, mode] = name.split(' ') as [QueueType, Mode];
+      const figure = await measure(postgres, rabbit, type, mode, messages);
+      say(`${name}: ${Math.round(figure.perSecond)}/s, ${figure.rssMb} MB`);
+      return figure;
+    });
+    return report(figures, messages, rabbit.version);
+  } finally {
+    await Promise.all([postgres.close(), rabbit.close()]);
+  }
+}
+
+async function measure(
+  postgres: PostgresServer,
+  rabbit: RabbitServer,
+  type: QueueType,
+  mode: Mode,
+  messages: number,
+): Promise<Figure> {
+  const database = await freshDatabase(postgres);
+  const vhost = await freshVhost(rabbit);
+  try {
+    await migrate(database.pool);
+    if (mode !== 'insert') await fill(vhost.url, type, messages);
+    await database.pool.query('checkpoint');
+    const env = { MODE: mode, AMQP_URL: vhost.url, DATABASE_URL: database.url, MESSAGES: String(messages) };
+    const child = startScript(CONTENDER, [], { env });
+    const { code } = await child.waitForExit(WITHIN_MS);
+    if (code !== 0) throw new Error(`${type} ${mode} ended with ${code}: ${child.stderr.slice(-3_000)}`);
+    return JSON.parse(child.stdout) as Figure;
+  } finally {
+    await Promise.all([database.close(), vhost.close()]);
+  }
+}
+
+async function fill(url: string, type: QueueType, messages: number): Promise<void> {
+  const connection = await amqp.connect(url, { noDelay: true });
+  const channel = await connection.createConfirmChannel();
+  await channel.assertQueue('bench', { durable: true, arguments: { 'x-queue-type': type } });
+  for (let from = 0; from < messages; from += PUBLISH_WINDOW) {
+    for (let index = from; index < Math.min(from + PUBLISH_WINDOW, messages); index += 1) {
+      const { body, headers, messageId } = benchMessage(index);
+      channel.publish('', 'bench', body, {
+        persistent: true,
+        contentType: 'application/json',
+        headers,
+        messageId,
+      });
+    }
+    await channel.waitForConfirms();
+  }
+  await connection.close();
+}
+
+function report(
+  figures: Readonly<Record<string, readonly Figure[]>>,
+  messages: number,
+  version: string,
+): BenchResult {
+  const rates = (name: string): number[] => (figures[name] ?? []).map(({ perSecond }) => perSecond);
+  const figuresOf = (type: QueueType) => ({
+    unbroker: round(median(rates(`${type} unbroker`))),
+    pipeline: round(median(rates(`${type} pipeline`))),
+    consume: round(median(rates(`${type} consume`))),
+    ratio: pairedRatio(rates(`${type} unbroker`), rates(`${type} pipeline`)),
+    lastByFirst: round(
+      median((figures[`${type} unbroker`] ?? []).map((each) => each.lastByFirst ?? Number.NaN)),
+      2,
+    ),
+    rssMb: Math.max(...(figures[`${type} unbroker`] ?? []).map(({ rssMb }) => rssMb)),
+  });
+  const classic = figuresOf('classic');
+  const quorum = figuresOf('quorum');
+  const insert = round(median(rates('classic insert')));
+  const rows = Object.keys(figures).map((name) => [
+    name,
+    range(rates(name)),
+    String(Math.max(...(figures[name] ?? []).map(({ rssMb }) => rssMb))),
+  ]);
+  return {
+    json: { ...classic, insert, quorum, messages, rabbitmq: version },
+    text: [
+      `${messages.toLocaleString('en')} persistent messages of 1 KB, RabbitMQ ${version}, messages per second, median (range)`,
+      table(['', 'messages/s', 'RSS MB'], rows),
+      `unbroker ÷ bare loop: classic ${classic.ratio}, quorum ${quorum.ratio}; last tenth ÷ first: ${classic.lastByFirst}, ${quorum.lastByFirst}`,
+    ].join('\n'),
+  };
+}
