@@ -5,7 +5,7 @@
 import { lookup as resolve } from 'node:dns';
 import { type IncomingMessage, type RequestOptions, request as requestHttp } from 'node:http';
 import { request as requestHttps } from 'node:https';
-import { isIP, type LookupFunction } from 'node:net';
+import type { LookupFunction } from 'node:net';
 import { type AddressRules, refuseUrl } from './address.js';
 import { AMBIGUOUS, DeliveryError, FINAL, httpFate, TRANSIENT } from './fate.js';
 
@@ -17,7 +17,18 @@ export interface PostRequest {
   /** For all of it, from resolving to the last byte. Default 10,000. */
   readonly timeoutMs?: number;
   readonly signal: AbortSignal;
+  /** All addresses of a name. Default: the system's resolver. */
+  readonly resolver?: Resolver;
 }
+
+export type Resolver = (
+  hostname: string,
+  found: (error: Error | null, addresses: readonly { address: string; family: number }[]) => void,
+) => void;
+
+const systemResolver: Resolver = (hostname, found) => {
+  resolve(hostname, { all: true, verbatim: true }, (error, addresses) => found(error, addresses ?? []));
+};
 
 export interface PostAnswer {
   readonly status: number;
@@ -46,7 +57,7 @@ export async function post(given: PostRequest): Promise<PostAnswer> {
  */
 function exchange(
   url: URL,
-  { body, headers, rules }: PostRequest,
+  { body, headers, rules, resolver = systemResolver }: PostRequest,
   deadline: AbortSignal,
 ): Promise<{ answer: PostAnswer; response: IncomingMessage }> {
   const content = Buffer.from(body);
@@ -55,7 +66,7 @@ function exchange(
     agent: false,
     headers: { ...headers, 'content-length': String(content.length), connection: 'close' },
     maxHeaderSize: MAX_HEADER_BYTES,
-    lookup: vettedLookup(rules),
+    lookup: vettedLookup(rules, resolver),
     // Off: a listener on the socket must mean the one connection that is used.
     autoSelectFamily: false,
     signal: deadline,
@@ -85,24 +96,19 @@ function exchange(
   });
 }
 
-/** Resolves all addresses and refuses the host if any of them is not allowed: a name must not mix good and bad. */
-function vettedLookup(rules: AddressRules): LookupFunction {
+/**
+ * Refuses the host if any of its addresses is not allowed: a name must not mix good and bad. What was vetted is what is
+ * connected to; nothing is resolved a second time.
+ */
+function vettedLookup(rules: AddressRules, resolver: Resolver): LookupFunction {
   return (hostname, options, callback) => {
-    if (isIP(hostname) !== 0) {
-      callback(null, hostname, isIP(hostname));
-      return;
-    }
-    resolve(hostname, { family: options.family ?? 0, all: true, verbatim: true } as never, (error, found) => {
-      const addresses = (found ?? []) as unknown as { address: string; family: number }[];
+    resolver(hostname, (error, addresses) => {
       const [first] = addresses;
-      if (error !== null || first === undefined) {
-        callback(error ?? new Error('no address'), '', 0);
-      } else if (addresses.every(({ address }) => rules.allows(address))) {
-        if (options.all === true) callback(null, [first]);
-        else callback(null, first.address, first.family);
-      } else {
+      if (error !== null || first === undefined) callback(error ?? new Error('no address'), '', 0);
+      else if (!addresses.every(({ address }) => rules.allows(address)))
         callback(new DeliveryError(FINAL, 'an address of the host is private or reserved'), '', 0);
-      }
+      else if (options.all === true) callback(null, [{ ...first }]);
+      else callback(null, first.address, first.family);
     });
   };
 }

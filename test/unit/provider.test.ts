@@ -1,6 +1,6 @@
 /** What failures mean, which addresses are out of bounds, and servers that misbehave on purpose. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer, isIP, type Server, type Socket } from 'node:net';
 import { SMTPServer } from 'smtp-server';
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import { parseFrom, smtpProvider } from '../../adapters/providers/smtp.js';
@@ -9,7 +9,7 @@ import { addressRules, refuseUrl } from '../../src/notify/address.js';
 import { checkNotifyConfig } from '../../src/notify/config.js';
 import { DeliveryError, type Fate, httpFate, parseRetryAfter, smtpFate } from '../../src/notify/fate.js';
 import { isMailAddress, type Message } from '../../src/notify/message.js';
-import { post } from '../../src/notify/post.js';
+import { post, type Resolver } from '../../src/notify/post.js';
 
 const NOW = Date.parse('2024-03-01T10:00:00Z');
 
@@ -272,14 +272,49 @@ describe('calls to servers that misbehave', () => {
     expect(await fateOf(call(80, { host: 'no-such-host.invalid' }))).toBe('transient');
   });
 
-  it('a name that resolves to a private address is refused, whatever it was before', async () => {
-    const port = await serveHttp((_request, response) => response.end('{}'));
-    // localhost resolves to loopback, which these rules do not list: the look-up refuses, not the URL check.
-    const onlyTen = addressRules(['10.0.0.0/8']);
-    await expect(
-      post({ url: `http://localhost:${port}/`, body: '', headers: {}, rules: onlyTen, signal }),
-    ).rejects.toMatchObject({ fate: { type: 'final' } });
-    expect(await fateOf(call(port, { host: 'localhost' }))).toMatch(/delivered|final/);
+  it('a name is vetted by all its addresses, and the vetted one is what is called', async () => {
+    let calls = 0;
+    const port = await serveHttp((request, response) => {
+      calls += 1;
+      request.resume();
+      response.end('{}');
+    });
+    const named = (rules: typeof RULES, ...answers: readonly string[][]) => {
+      let asked = 0;
+      const resolver: Resolver = (_hostname, found) => {
+        const addresses = answers[Math.min(asked, answers.length - 1)] ?? [];
+        asked += 1;
+        found(
+          null,
+          addresses.map((address) => ({ address, family: isIP(address) })),
+        );
+      };
+      return fateOf(
+        post({
+          url: `http://hook.example.org:${port}/`,
+          body: '{}',
+          headers: {},
+          rules,
+          signal,
+          resolver,
+          timeoutMs: 1_000,
+        }),
+      );
+    };
+    const closed = addressRules();
+    for (const addresses of [
+      ['127.0.0.1'],
+      ['::1'],
+      ['::ffff:127.0.0.1'],
+      ['93.184.216.34', '127.0.0.1'],
+      ['10.0.0.1', '93.184.216.34'],
+    ])
+      expect(await named(closed, addresses)).toBe('final');
+    expect(await named(closed, [])).toBe('transient');
+    expect(calls).toBe(0);
+    // A resolver that answers otherwise the second time is never asked a second time.
+    expect(await named(RULES, ['127.0.0.1'], ['192.0.2.1'])).toBe('delivered');
+    expect(calls).toBe(1);
   });
 
   it('closes without an answer: nobody knows', async () => {
