@@ -7,7 +7,7 @@ import { UnbrokerError } from '../../src/errors.js';
 import { Firing, type FiringOptions } from '../../src/jobs/firing.js';
 import type { Misfire, Queryable, Schedule } from '../../src/jobs/job.js';
 import type { Fired } from '../../src/jobs/store.js';
-import { migrate } from '../../src/migrate.js';
+import { readMigrations } from '../../src/migrate.js';
 import { createSchedules, type ScheduleOptions } from '../../src/schedules.js';
 import { jobsDatabase } from '../support/jobs.js';
 
@@ -574,9 +574,11 @@ describe('newer tzdata', () => {
   });
 });
 
-test('the migration may run twice', async () => {
+test('the migration may run twice, as after one that was cut off', async () => {
   await put();
-  await db.pool.query('delete from unbroker.migrations where version >= 5');
-  expect((await migrate(db.pool)).applied).toContain('005_schedules');
+  const text = readMigrations().find(({ name }) => name === '005_schedules')?.text ?? '';
+  // As migrate does: statement by statement, outside a transaction.
+  for (const statement of text.replaceAll('{schema}', '"unbroker"').split(/;\s*\n/))
+    if (statement.replace(/^--.*$/gm, '').trim() !== '') await db.pool.query(statement);
   expect(await listSchedules(db.pool)).toHaveLength(1);
 });
