@@ -89,7 +89,7 @@ export class Firing {
         return nextMs === null ? [] : [{ row, nextMs }];
       });
       if (moves.length > 0) await store.rebaseSchedules(db, moves, this.#tzVersion);
-      if (rows.length < BATCH) return;
+      if (rows.length < BATCH || moves.length === 0) return;
     }
   }
 

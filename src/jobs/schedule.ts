@@ -27,7 +27,8 @@ export const SCHEDULE_LIMITS = {
   horizonYears: 50,
 } as const;
 
-const HORIZON_MS = SCHEDULE_LIMITS.horizonYears * 365.25 * 86_400_000;
+const DAY_MS = 86_400_000;
+const HORIZON_MS = SCHEDULE_LIMITS.horizonYears * 365.25 * DAY_MS;
 
 /** A parsed schedule. `text` is the expression in its one stored form. */
 export type Rule =
@@ -163,7 +164,8 @@ function nextRunning(rule: CronRule, fromMs: number, wallMs: number, horizonMs: 
     const nextMs = rule.nextWall(afterWallMs);
     if (nextMs === null) return null;
     if (nextMs < stretch.toMs + stretch.offsetMs) return nextMs - stretch.offsetMs;
-    stretch = rule.zone.stretchAt(stretch.toMs);
+    // Nothing fits on any clock until shortly before it: a slot twenty years ahead is not looked for stretch by stretch.
+    stretch = rule.zone.stretchAt(Math.max(stretch.toMs, nextMs - 3 * DAY_MS));
     afterWallMs = stretch.fromMs + stretch.offsetMs - 1_000;
   }
   return null;

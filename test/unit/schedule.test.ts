@@ -146,6 +146,13 @@ describe('what the forms mean', () => {
     expect(nextAfter(rule, at('2060-01-01T00:00:00Z'))).toBe(at('2072-02-29T00:00:00Z'));
   });
 
+  test('a slot decades ahead is found at once, also by an expression of every hour', () => {
+    const started = performance.now();
+    const rule = parseRule('* * 29 2 +MON', 'America/New_York');
+    expect(nextAfter(rule, at('2025-01-01T00:00:00Z'))).toBe(at('2044-02-29T05:00:00Z'));
+    expect(performance.now() - started).toBeLessThan(500);
+  });
+
   test('a list of every minute, written out, still fits', () => {
     const every = Array.from({ length: 60 }, (_, i) => i).join(',');
     const hours = Array.from({ length: 24 }, (_, i) => i).join(',');
