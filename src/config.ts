@@ -31,6 +31,8 @@ export interface WorkerConfig {
   readonly leaseMs?: number;
   /** Poll while idle. Default 200. */
   readonly pollMs?: number;
+  /** How long a stopping worker waits for what runs. Default 25,000. */
+  readonly graceMs?: number;
   readonly logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
 
@@ -40,6 +42,7 @@ export const WORKER_BOUNDS = {
   /** Under 100 ms an ordinary pause of the event loop loses the lease; over a day a dead worker hides its jobs. */
   leaseMs: { min: 100, max: 86_400_000 },
   pollMs: { min: 5, max: 60_000 },
+  graceMs: { min: 0, max: 86_400_000 },
 } as const;
 
 const schemaName: Checker<string> = (value, path) => {
@@ -62,6 +65,7 @@ const checkShape = object({
     concurrency: integer(WORKER_BOUNDS.concurrency.min, WORKER_BOUNDS.concurrency.max),
     leaseMs: integer(WORKER_BOUNDS.leaseMs.min, WORKER_BOUNDS.leaseMs.max),
     pollMs: integer(WORKER_BOUNDS.pollMs.min, WORKER_BOUNDS.pollMs.max),
+    graceMs: integer(WORKER_BOUNDS.graceMs.min, WORKER_BOUNDS.graceMs.max),
     logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
   }),
   seam: checkSeamConfig,

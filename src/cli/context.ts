@@ -10,6 +10,7 @@ import pg from 'pg';
 import { type Config, checkConfig } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
+import { within } from '../jobs/signal.js';
 import { createStore, type Store } from '../jobs/store.js';
 import { createLog, type Log } from '../log.js';
 import { checkSchema } from '../migrate.js';
@@ -58,9 +59,17 @@ export function run<Args extends unknown[]>(
     } catch (error) {
       process.exitCode = report(error);
     } finally {
-      await Promise.allSettled(closers.map((close) => close()));
+      await closeAll(closers);
+      // A handler that hears no signal, a socket that a module forgot: nothing keeps an ended command alive. Unreferenced,
+      // so that one that is done ends at once.
+      setTimeout(() => process.exit(), 500).unref();
     }
   };
+}
+
+/** A pool waits for its connections; one that does not answer must not keep the command. */
+async function closeAll(closers: readonly (() => Promise<unknown>)[]): Promise<void> {
+  await within(Promise.allSettled(closers.map((close) => close())), 2_000).catch(() => undefined);
 }
 
 /** Prints the error's line on stderr and answers its exit status. */

@@ -13,20 +13,25 @@ import { print, printJson } from './output.js';
 interface WorkOptions {
   readonly concurrency?: string;
   readonly lease?: string;
+  readonly grace?: string;
   readonly untilIdle?: boolean;
 }
+
+/** Less than the 30 s that a container gets between SIGTERM and SIGKILL. */
+const DEFAULT_GRACE_MS = 25_000;
 
 export function workCommand(): Command {
   return new Command('work')
     .description('claim jobs and run them with the handlers of the config')
     .option('--concurrency <n>', 'jobs at once (default 10)')
     .option('--lease <duration>', 'how long a dead worker keeps its jobs, as 30s (default)')
+    .option('--grace <duration>', 'how long a stopping worker waits for what runs (default 25s)')
     .option('--until-idle', 'end when nothing is due')
     .action(run(work));
 }
 
 async function work(context: Context, options: WorkOptions): Promise<number> {
-  const settings = workerSettings(context, options);
+  const { graceMs = DEFAULT_GRACE_MS, ...settings } = workerSettings(context, options);
   const handlers = await loadHandlers(context);
   const pool = await context.migratedPool(5);
   const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0 };
@@ -49,7 +54,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
     const end = (status: number): void => {
       if (ending) return;
       ending = true;
-      void worker.stop().then(() => {
+      void worker.stop({ deadlineMs: graceMs }).then(() => {
         process.off('SIGINT', interrupt).off('SIGTERM', terminate);
         if (context.json) printJson(counts);
         else
@@ -71,11 +76,15 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
 }
 
 function workerSettings(context: Context, options: WorkOptions) {
-  const { leaseMs: bounds, concurrency } = WORKER_BOUNDS;
+  const { leaseMs: bounds, concurrency, graceMs: grace } = WORKER_BOUNDS;
   const { logLevel: _level, ...fromConfig } = context.config.worker ?? {};
-  const settings: { concurrency?: number; leaseMs?: number; pollMs?: number } = { ...fromConfig };
+  const settings: { concurrency?: number; leaseMs?: number; pollMs?: number; graceMs?: number } = {
+    ...fromConfig,
+  };
   if (options.lease !== undefined)
     settings.leaseMs = parseDuration(options.lease, '--lease', bounds.min, bounds.max);
+  if (options.grace !== undefined)
+    settings.graceMs = parseDuration(options.grace, '--grace', grace.min, grace.max);
   if (options.concurrency !== undefined) {
     const count = /^\d{1,5}$/.test(options.concurrency) ? Number(options.concurrency) : 0;
     if (count < concurrency.min || count > concurrency.max) {

@@ -1,0 +1,195 @@
+/**
+ * Shutdown: claim nothing more, wait for what runs, give back what is left without spending an attempt, and end. The
+ * command does it on a signal; a second signal ends it at once.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { HandlerContext } from '../../src/jobs/handler.js';
+import { startFaultProxy } from '../support/fault-proxy.js';
+import { jobsDatabase } from '../support/jobs.js';
+import { type StartedProcess, startScript } from '../support/processes.js';
+import { until } from '../support/until.js';
+import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
+
+const db = await jobsDatabase();
+const folder = mkdtempSync(join(tmpdir(), 'unbroker-stop-'));
+afterAll(async () => {
+  await db.close();
+  rmSync(folder, { recursive: true });
+});
+beforeEach(() => db.clear());
+
+const workers: TestWorker[] = [];
+function work(options: Omit<TestWorkerOptions, 'url'> & { url?: string }): TestWorker {
+  const worker = startWorker({ url: db.url, ...options });
+  workers.push(worker);
+  return worker;
+}
+const processes: StartedProcess[] = [];
+afterEach(async () => {
+  await Promise.all(workers.splice(0).map((worker) => worker.close()));
+  await Promise.all(processes.splice(0).map((process) => process.kill()));
+});
+
+const pause = (ms: number, value?: unknown): Promise<unknown> =>
+  new Promise((resolve) => setTimeout(resolve, ms, value));
+
+describe('stop()', () => {
+  test('waits for what runs, keeps its leases meanwhile, claims nothing more', async () => {
+    await db.put('a', Array(20).fill(0));
+    const worker = work({ concurrency: 4, leaseMs: 300, handlers: { a: () => pause(900, 'kept') } });
+    await until('four run', () => worker.running === 4);
+    await worker.stop({ deadlineMs: 20_000 });
+    expect(await db.states()).toEqual({ done: 4, ready: 16 });
+    expect(worker.lost()).toEqual([]);
+    expect(worker.running).toBe(0);
+  });
+
+  test('after the deadline gives back what still runs: signal aborted, attempt not spent, due at once', async () => {
+    const ids = await db.put('a', [1, 2]);
+    const aborted: string[] = [];
+    const worker = work({
+      handlers: {
+        a: (job, { signal }: HandlerContext) =>
+          new Promise((resolve) => {
+            signal.addEventListener('abort', () => {
+              aborted.push(job.id);
+              resolve('too late');
+            });
+          }),
+      },
+    });
+    await until('both run', () => worker.running === 2);
+    await worker.stop({ deadlineMs: 50 });
+    for (const id of ids)
+      expect(await db.job(id)).toMatchObject({
+        state: 'ready',
+        attempts: 0,
+        errors: [],
+        lockedUntil: null,
+        result: null,
+      });
+    expect(aborted.sort()).toEqual([...ids].sort());
+    expect(await db.claim('a')).toHaveLength(2);
+    expect(worker.settled()).toEqual([]);
+    expect(worker.lost()).toEqual([]);
+  });
+
+  test('a hundred times in the middle of work: every job is done or ready, and no attempt is lost', async () => {
+    const ids = await db.put('a', Array(300).fill(0));
+    for (let round = 0; round < 100; round += 1) {
+      const worker = startWorker({
+        url: db.url,
+        concurrency: 5,
+        max: 3,
+        handlers: { a: () => pause(Math.random() * 10) },
+      });
+      await pause(Math.random() * 15);
+      await worker.close({ deadlineMs: Math.random() * 5 });
+      const { running = 0 } = await db.states();
+      expect(running).toBe(0);
+    }
+    const { rows } = await db.pool.query(
+      `select count(*)::int as right from unbroker.jobs where attempts = case state when 'done' then 1 else 0 end and errors is null`,
+    );
+    expect(rows[0].right).toBe(ids.length);
+  }, 60_000);
+
+  test('at once after start, twice, and before start', async () => {
+    await db.put('a', [1]);
+    const worker = work({ handlers: { a: () => 1 } });
+    await Promise.all([worker.stop(), worker.stop()]);
+    await worker.stop();
+    expect((await db.states())['running'] ?? 0).toBe(0);
+  });
+
+  test('while the database is away it ends all the same, and the leases run out', async () => {
+    const proxy = await startFaultProxy(db.url);
+    await db.put('a', [1]);
+    const worker = work({ url: proxy.url, leaseMs: 600, handlers: { a: () => pause(100, 1) } });
+    await until('it runs', () => worker.running === 1);
+    proxy.refuse();
+    proxy.cut();
+    const startedAt = Date.now();
+    await worker.stop({ deadlineMs: 1_000 });
+    expect(Date.now() - startedAt).toBeLessThan(5_000);
+    expect((await db.states())['running']).toBe(1);
+    await proxy.close();
+  });
+});
+
+describe('unbroker work', () => {
+  const cli = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+  writeFileSync(
+    join(folder, 'handlers.mjs'),
+    `const pause = (ms, value) => new Promise((resolve) => setTimeout(resolve, ms, value));
+     export default {
+       quick: () => 'quick',
+       slow: () => pause(1500, 'slow'),
+       deaf: () => pause(3_600_000),
+     };`,
+  );
+  writeFileSync(
+    join(folder, 'unbroker.config.mjs'),
+    `export default { handlers: './handlers.mjs', worker: { concurrency: 4, pollMs: 20, logLevel: 'info' } };`,
+  );
+  function start(...args: string[]): StartedProcess {
+    const process = startScript(cli, ['work', ...args], {
+      cwd: folder,
+      env: { DATABASE_URL: db.url, UNBROKER_LOG_LEVEL: undefined },
+    });
+    processes.push(process);
+    return process;
+  }
+
+  test.each([
+    ['SIGTERM', 0],
+    ['SIGINT', 130],
+  ] as const)(
+    '%s: finishes what runs, ends with %i, says what it did',
+    async (signal, code) => {
+      await db.put('slow', [1, 2]);
+      const process = start();
+      await until('both run', async () => (await db.states())['running'] === 2, { withinMs: 20_000 });
+      process.signal(signal);
+      expect(await process.waitForExit(20_000)).toEqual({ code, signal: null });
+      expect(process.stdout).toContain('Worker ended: 2 done, 0 retried, 0 snoozed, 0 dead, 0 lost.');
+      expect(await db.states()).toEqual({ done: 2 });
+    },
+    60_000,
+  );
+
+  test('SIGTERM with a handler that hears nothing: given back after the grace, and the process is gone', async () => {
+    const [id] = (await db.put('deaf', [1])) as [string];
+    const process = start('--grace', '300ms');
+    await until('it runs', async () => (await db.states())['running'] === 1, { withinMs: 20_000 });
+    process.signal('SIGTERM');
+    expect(await process.waitForExit(10_000)).toEqual({ code: 0, signal: null });
+    expect(await db.job(id)).toMatchObject({ state: 'ready', attempts: 0 });
+  }, 60_000);
+
+  test('a second signal ends it at once; the lease runs out by itself', async () => {
+    const [id] = (await db.put('deaf', [1])) as [string];
+    const process = start();
+    await until('it runs', async () => (await db.states())['running'] === 1, { withinMs: 20_000 });
+    process.signal('SIGTERM');
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    process.signal('SIGTERM');
+    expect(await process.waitForExit(5_000)).toEqual({ code: 130, signal: null });
+    expect((await db.job(id)).state).toBe('running');
+  }, 60_000);
+
+  test('--until-idle works through what is due, jobs that must run alone too, and ends', async () => {
+    await db.put('quick', Array(30).fill(0));
+    const alone = await db.put('quick', [1, 2]);
+    await db.pool.query('update unbroker.jobs set solo = true where id = any ($1)', [alone]);
+    await db.put('quick', ['later'], { delayMs: 60_000 });
+    const process = start('--until-idle', '--json');
+    expect(await process.waitForExit(20_000)).toEqual({ code: 0, signal: null });
+    expect(JSON.parse(process.stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({ done: 32, lost: 0 });
+    expect(await db.states()).toEqual({ done: 32, ready: 1 });
+  }, 60_000);
+});
