@@ -117,6 +117,10 @@ function outcome(plan: Plan, reversePatch: string | null, wrote: boolean): strin
   ];
   for (const skipped of plan.skipped)
     lines.push(`Not looked at: ${skipped.path}: ${skipped.reason} (${skipped.detail}).`);
+  for (const { path, leftovers } of plan.changes) {
+    if (leftovers.length > 0)
+      lines.push(`Left over: ${path}: ${leftovers.join(', ')}: nothing reads it any more.`);
+  }
   if (reversePatch !== null) lines.push(`To take it back: git apply ${reversePatch}`);
   if (!wrote && plan.changes.length > 0) lines.push('Nothing was written: add --write.');
   return lines;

@@ -5,7 +5,7 @@
  */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { applyPlan, type Plan } from '../../codemods/index.js';
 import {
   added,
@@ -19,6 +19,9 @@ import {
   verdicts,
   type Workspace,
 } from './fixture.js';
+
+// A compiler starts in each: on a loaded machine that takes its time.
+vi.setConfig({ testTimeout: 120_000 });
 
 const only = process.env['FIXTURE'];
 
