@@ -1,0 +1,126 @@
+/**
+ * A virtual host and a migrated database of one's own, a publisher that can send property bytes which no client would,
+ * and a drain of what the survey finds: what every test of the drain needs.
+ */
+import amqp, { type Channel, type ConfirmChannel, type Options } from 'amqplib';
+import { type DrainOptions, type DrainResult, drainGroup } from '../../adapters/rabbitmq/drain.js';
+import { checkDrainConfig, compileRules, type DrainConfig } from '../../adapters/rabbitmq/drain-config.js';
+import { type Survey, survey } from '../../adapters/rabbitmq/survey.js';
+import type { GroupPlan } from '../../adapters/rabbitmq/topology.js';
+import { SILENT } from '../../src/log.js';
+import { type FreshVhost, freshVhost } from '../support/fresh.js';
+import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
+
+export interface DrainWorld {
+  readonly vhost: FreshVhost;
+  readonly database: JobsDatabase;
+  readonly channel: ConfirmChannel;
+  /** Persistent; resolves when confirmed. */
+  publish(exchange: string, routingKey: string, body: unknown, options?: Options.Publish): Promise<void>;
+  /** To a queue, with exactly these property bytes (flags and list). */
+  publishRaw(queue: string, propertyBytes: Buffer, body: Buffer): Promise<void>;
+  look(config?: DrainConfig): Promise<Survey>;
+  /** Surveys, then drains every group, or those named. */
+  drain(
+    options?: Partial<DrainOptions> & { config?: DrainConfig; groups?: readonly string[] },
+  ): Promise<DrainResult[]>;
+  rows<Row>(sql: string): Promise<Row[]>;
+  close(): Promise<void>;
+}
+
+const BASIC_PUBLISH = 3_932_200;
+
+/** The parts of the client that a hand-made content header needs. */
+interface Internals {
+  readonly ch: number;
+  readonly connection: {
+    readonly channels: readonly { readonly buffer: { write(bytes: Buffer): void } }[];
+    sendContent(channel: number, body: Buffer): void;
+  };
+  sendImmediately(method: number, fields: object): void;
+  pushConfirmCallback(callback: (error: Error | null) => void): void;
+}
+
+export async function drainWorld(): Promise<DrainWorld> {
+  const [vhost, database] = await Promise.all([freshVhost(), jobsDatabase()]);
+  const connection = await amqp.connect(vhost.url, { noDelay: true });
+  const channel = await connection.createConfirmChannel();
+  const look = (config: DrainConfig = {}) =>
+    survey({
+      amqpUrl: vhost.url,
+      managementUrl: vhost.managementUrl ?? 'http://127.0.0.1:1',
+      config,
+      rules: compileRules(config.rules),
+    });
+  return {
+    ...{ vhost, database, channel, look },
+    publish: (exchange, routingKey, body, options = {}) =>
+      new Promise((resolve, reject) => {
+        const content = Buffer.isBuffer(body)
+          ? body
+          : Buffer.from(typeof body === 'string' ? body : JSON.stringify(body));
+        channel.publish(exchange, routingKey, content, { persistent: true, ...options }, (error) =>
+          error ? reject(error) : resolve(),
+        );
+      }),
+    publishRaw(queue, propertyBytes, body) {
+      const { ch, connection: wire } = channel as unknown as Internals;
+      const internals = channel as unknown as Internals;
+      const fields = { ticket: 0, exchange: '', routingKey: queue, mandatory: false, immediate: false };
+      return new Promise((resolve, reject) => {
+        internals.sendImmediately(BASIC_PUBLISH, fields);
+        wire.channels[ch]?.buffer.write(headerFrame(ch, propertyBytes, body.length));
+        wire.sendContent(ch, body);
+        internals.pushConfirmCallback((error) => (error ? reject(error) : resolve()));
+      });
+    },
+    async drain({ config = {}, groups, ...options } = {}) {
+      const checked = checkDrainConfig(config, 'drain');
+      const seen = await look(checked);
+      const results: DrainResult[] = [];
+      for (const group of seen.groups.filter(({ name }) => groups?.includes(name) ?? true)) {
+        results.push(
+          await drainGroup({
+            ...{ amqpUrl: vhost.url, pool: database.pool, store: database.store, log: SILENT },
+            ...{ group: toDrain(group), rules: compileRules(checked.rules) },
+            ...options,
+          }),
+        );
+      }
+      return results;
+    },
+    rows: async <Row>(sql: string) => (await database.pool.query(sql)).rows as Row[],
+    async close() {
+      await connection.close().catch(() => {});
+      await Promise.all([vhost.close(), database.close()]);
+    },
+  };
+}
+
+export function toDrain(group: GroupPlan): DrainOptions['group'] {
+  return {
+    name: group.name,
+    queues: group.queues.map((queue) => ({ ...queue, singleActive: queue.info.singleActive })),
+  };
+}
+
+function headerFrame(channel: number, propertyBytes: Buffer, bodyBytes: number): Buffer {
+  const frame = Buffer.alloc(7 + 12 + propertyBytes.length + 1);
+  frame[0] = 2;
+  frame.writeUInt16BE(channel, 1);
+  frame.writeUInt32BE(12 + propertyBytes.length, 3);
+  frame.writeUInt16BE(60, 7);
+  frame.writeBigUInt64BE(BigInt(bodyBytes), 11);
+  propertyBytes.copy(frame, 19);
+  frame[frame.length - 1] = 0xce;
+  return frame;
+}
+
+/** Waits until the broker's passive count is this: dead-lettering is not confirmed to anybody. */
+export async function untilReady(channel: Channel, queue: string, ready: number): Promise<void> {
+  const { until } = await import('../support/until.js');
+  await until(
+    `${queue} holds ${ready}`,
+    async () => (await channel.checkQueue(queue)).messageCount === ready,
+  );
+}
