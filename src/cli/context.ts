@@ -33,6 +33,8 @@ export interface Context {
   pool(max?: number): pg.Pool;
   /** The pool, once the schema is known to be at this package's version. */
   migratedPool(max?: number): Promise<pg.Pool>;
+  /** A connection of its own to listen on: DATABASE_DIRECT_URL past a pooler, else the database URL. */
+  listen(): Promise<pg.Client>;
   /** AMQP URL from the environment. Throws `amqp-url-missing`. */
   amqpUrl(): string;
 }
@@ -106,6 +108,19 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
       const opened = openPool(max);
       await checkSchema(opened, schema);
       return opened;
+    },
+    async listen() {
+      const connectionString = process.env['DATABASE_DIRECT_URL'] ?? databaseUrl(config);
+      const client = new pg.Client({
+        connectionString,
+        connectionTimeoutMillis: 5_000,
+        keepAlive: true,
+        application_name: 'unbroker',
+      });
+      // Wake-up listens for it once it has the connection; until then it would end the process.
+      client.on('error', () => undefined);
+      await client.connect();
+      return client;
     },
     amqpUrl: () => urlFrom(config.amqpUrlEnv ?? 'AMQP_URL', ['amqp:', 'amqps:'], 'amqp', 'amqp://localhost'),
   };

@@ -15,6 +15,7 @@ interface WorkOptions {
   readonly lease?: string;
   readonly grace?: string;
   readonly untilIdle?: boolean;
+  readonly listen: boolean;
 }
 
 /** Less than the 30 s that a container gets between SIGTERM and SIGKILL. */
@@ -27,6 +28,7 @@ export function workCommand(): Command {
     .option('--lease <duration>', 'how long a dead worker keeps its jobs, as 30s (default)')
     .option('--grace <duration>', 'how long a stopping worker waits for what runs (default 25s)')
     .option('--until-idle', 'end when nothing is due')
+    .option('--no-listen', 'poll only; for a DATABASE_URL that leads through a pooler')
     .action(run(work));
 }
 
@@ -45,6 +47,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
       handlers,
       log: context.log,
       ...settings,
+      ...(options.listen ? { listen: () => context.listen() } : {}),
       onEvent: (event: WorkerEvent) => {
         if (event.type === 'settled') counts[names[event.outcome.type]] += 1;
         if (event.type === 'lost') counts.lost += 1;
@@ -103,7 +106,10 @@ async function loadHandlers(context: Context): Promise<Record<string, Handler>> 
   const handlers: Record<string, Handler> = {};
   if (context.config.notify !== undefined) {
     const { createNotifyHandlers } = await import('../notify/index.js');
-    Object.assign(handlers, createNotifyHandlers({ config: context.config.notify, directory: context.directory }));
+    Object.assign(
+      handlers,
+      createNotifyHandlers({ config: context.config.notify, directory: context.directory }),
+    );
   }
   if (context.config.handlers !== undefined) {
     const path = resolve(context.directory, context.config.handlers);

@@ -6,6 +6,7 @@
  * Every write by a worker is fenced: `id and state = 'running' and lease_token = mine` (`held` below). No row back means
  * the lease is lost; the write must not be repeated.
  */
+import { claimedColumns } from './claimed.js';
 import { LIMITS } from './job.js';
 import { quoteSchema } from './schema-name.js';
 
@@ -67,9 +68,19 @@ const manyValues = `kind, payload::jsonb, coalesce(priority, 0),
          coalesce(run_at, now() + delay_ms * interval '1 millisecond', now()), coalesce(max_attempts, 20),
          headers::jsonb, source, retry_policy::jsonb`;
 
+/** Where an enqueue says that there is work. A channel's name has 63 bytes at most; sharing one costs an idle look. */
+export function wakeChannel(schema: string): string {
+  return `jobs:${schema}`.slice(0, 63);
+}
+
 export function createStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
+  // Only when somebody sleeps, and then once a statement: see migrations/006_sleepers.sql. As a boolean, since some
+  // clients cannot read the type void.
+  const wake = (condition = 'true'): string => `(
+  select pg_notify('${wakeChannel(schema)}', '')::text is not null
+  from ${s}.sleepers where ${condition} and sleeps_until > clock_timestamp() limit 1) as woke`;
   return {
     /**
      * One row; no dedupe key, so it always inserts. JSON goes in as text: a client that asks the server for the types of
@@ -79,7 +90,7 @@ export function createStatements(schema: string) {
 insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy)
 values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
         coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb)
-returning id::text`,
+returning id::text, ${wake('$4::timestamptz is null and $5::float8 is null')}`,
 
     /** One row unless its kind and dedupe key are there already (by unique index, never by looking first). */
     enqueueOnce: `
@@ -87,7 +98,7 @@ insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, sou
 values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
         coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10)
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
-returning id::text`,
+returning id::text, ${wake('$4::timestamptz is null and $5::float8 is null')}`,
 
     /**
      * A job that was tried elsewhere before: attempts and the last error come along ($9 its name, $10 its message
@@ -100,6 +111,20 @@ values ($1, $2::jsonb, now() + $3 * interval '1 millisecond', $4, $5::jsonb, $6,
           'at', clock_timestamp(), 'attempt', $8::integer, 'name', $9::text, 'message', $10::text)) end,
         case when $11::boolean then 'dead' else 'ready' end, case when $11::boolean then clock_timestamp() end)
 returning id::text`,
+
+    /** This worker sleeps for the next $2 ms: wake it. */
+    sleepUntil: `
+insert into ${s}.sleepers as w (worker, sleeps_until)
+values ($1, clock_timestamp() + $2 * interval '1 millisecond')
+on conflict (worker) do update set sleeps_until = excluded.sleeps_until`,
+
+    /** This worker is awake; rows of workers that died go with it. */
+    stopSleeping: `
+delete from ${s}.sleepers where worker = $1 or sleeps_until < clock_timestamp() - interval '1 minute'`,
+
+    /** A notification that only its sender understands: does it come back? */
+    notify: `
+select pg_notify('${wakeChannel(schema)}', $1)::text`,
 
     /** The job that won a dedupe key. A statement of its own: it needs a snapshot later than the insert's. */
     findByDedupeKey: `
@@ -118,7 +143,7 @@ inserted as (
   order by position
   returning id
 )
-select id::text from inserted order by inserted.id`,
+select id::text, ${wake()} from inserted order by inserted.id`,
 
     /**
      * The same, some with dedupe keys ($10): every row's position, and the id of those that were inserted. Ids are drawn in
@@ -189,18 +214,12 @@ order by position`,
 
     /** THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i]. */
     claim: `
-select id::text, kind, payload as "payloadText", body, content_type as "contentType", attempts as attempt, max_attempts as "maxAttempts",
-       lease_token::text as "leaseToken", priority, date_part('epoch', run_at) * 1000 as "runAtMs",
-       date_part('epoch', created_at) * 1000 as "createdAtMs", headers, progress,
-       dedupe_key as "dedupeKey", source, retry_policy as "retryPolicy"
+select ${claimedColumns('$1::text[]')}
 from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond')`,
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
     claimSolo: `
-select id::text, kind, payload as "payloadText", body, content_type as "contentType", attempts as attempt, max_attempts as "maxAttempts",
-       lease_token::text as "leaseToken", priority, date_part('epoch', run_at) * 1000 as "runAtMs",
-       date_part('epoch', created_at) * 1000 as "createdAtMs", headers, progress,
-       dedupe_key as "dedupeKey", source, retry_policy as "retryPolicy"
+select ${claimedColumns('$1::text[]')}
 from ${s}.claim_solo($1::text[], $2::boolean[], $3, $4 * interval '1 millisecond')`,
 
     /** Is a job of these kinds waiting to be claimed alone? */

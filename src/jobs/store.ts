@@ -4,6 +4,7 @@
  * worker's.
  */
 import { UnbrokerError } from '../errors.js';
+import { type ClaimedRow, claimedJob } from './claimed.js';
 import type {
   ClaimedJob,
   Enqueued,
@@ -17,7 +18,7 @@ import type {
 } from './job.js';
 import { LIMITS } from './job.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
-import { createStatements } from './statements.js';
+import { createStatements, wakeChannel } from './statements.js';
 import { storableText } from './text.js';
 
 /** A fence: this job, under this lease. */
@@ -217,6 +218,18 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
   return {
     schema,
+    /** Where an enqueue notifies. */
+    channel: wakeChannel(schema),
+
+    async sleepUntil(db: Queryable, worker: string, forMs: number): Promise<void> {
+      await db.query(sql.sleepUntil, [worker, forMs]);
+    },
+    async stopSleeping(db: Queryable, worker: string): Promise<void> {
+      await db.query(sql.stopSleeping, [worker]);
+    },
+    async notify(db: Queryable, payload: string): Promise<void> {
+      await db.query(sql.notify, [payload]);
+    },
 
     /** Inserts one job; with a dedupe key that is taken, answers the first job's id. */
     async enqueue(db: Queryable, job: PreparedJob, triesLeft = 3): Promise<Enqueued> {
@@ -336,21 +349,31 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     },
 
     /** Leases due jobs: at most `total`, of each kind at most its limit, in the order of `demands`. */
-    claim(db: Queryable, demands: readonly KindDemand[], total: number, worker: string, leaseMs: number) {
-      return rows<ClaimedJob>(db, sql.claim, [
-        demands.map((d) => d.kind),
-        demands.map((d) => d.limit),
-        demands.map((d) => d.park),
-        total,
-        worker,
-        leaseMs,
-      ]);
+    async claim(
+      db: Queryable,
+      demands: readonly KindDemand[],
+      total: number,
+      worker: string,
+      leaseMs: number,
+    ): Promise<ClaimedJob[]> {
+      const kinds = demands.map((d) => d.kind);
+      const limits = demands.map((d) => d.limit);
+      const parks = demands.map((d) => d.park);
+      const claimed = await rows<ClaimedRow>(db, sql.claim, [kinds, limits, parks, total, worker, leaseMs]);
+      return claimed.map((row) => claimedJob(row, kinds));
     },
 
     /** Leases one job that must run alone. */
-    async claimSolo(db: Queryable, demands: readonly KindDemand[], worker: string, leaseMs: number) {
-      const values = [demands.map((d) => d.kind), demands.map((d) => d.park), worker, leaseMs];
-      return (await rows<ClaimedJob>(db, sql.claimSolo, values))[0] ?? null;
+    async claimSolo(
+      db: Queryable,
+      demands: readonly KindDemand[],
+      worker: string,
+      leaseMs: number,
+    ): Promise<ClaimedJob | null> {
+      const kinds = demands.map((d) => d.kind);
+      const parks = demands.map((d) => d.park);
+      const [row] = await rows<ClaimedRow>(db, sql.claimSolo, [kinds, parks, worker, leaseMs]);
+      return row === undefined ? null : claimedJob(row, kinds);
     },
 
     async soloWaiting(db: Queryable, kinds: readonly string[]): Promise<boolean> {

@@ -17,6 +17,7 @@ import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
 import { createStore, type Fired, type KindDemand, type Reaped, type Store } from './store.js';
 import { Upkeep } from './upkeep.js';
+import { type ListenClient, Wake } from './wake.js';
 import { bounded, checkHandlers } from './worker-options.js';
 
 export interface WorkerOptions {
@@ -32,6 +33,11 @@ export interface WorkerOptions {
   readonly leaseMs?: number;
   /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
   readonly pollMs?: number;
+  /**
+   * Opens a connection to listen on, direct, not through a pooler: then an enqueue wakes a sleeping worker at once.
+   * Default: polling alone.
+   */
+  readonly listen?: () => Promise<ListenClient>;
   /** Time between upkeep sweeps; 0 leaves upkeep to other workers. Default 5,000. */
   readonly upkeepMs?: number;
   /** Finished rows older than this are removed. Default: kept. */
@@ -109,6 +115,7 @@ class JobWorker implements Worker {
   readonly #leases: Leases;
   readonly #settler: Settler;
   readonly #upkeep: Upkeep | undefined;
+  readonly #wakeUp: Wake | undefined;
 
   /** Claimed and not yet ended. */
   readonly #executing = new Set<Run>();
@@ -157,6 +164,12 @@ class JobWorker implements Worker {
         this.#slotFreed.fire();
       },
     });
+    if (options.listen !== undefined) {
+      this.#wakeUp = new Wake({
+        ...{ store: this.#store, db: this.#db, worker: this.#name, connect: options.listen, log: this.#log },
+        onWake: () => this.#nudged.fire(),
+      });
+    }
     if (upkeepMs > 0) {
       this.#upkeep = new Upkeep({
         ...shared,
@@ -182,6 +195,7 @@ class JobWorker implements Worker {
     if (this.#loop !== undefined) return;
     this.#leases.start();
     this.#upkeep?.start();
+    this.#wakeUp?.start();
     this.#loop = this.#run();
   }
 
@@ -204,6 +218,7 @@ class JobWorker implements Worker {
     ) {
       await this.#slotFreed.wait(leftMs);
     }
+    await this.#wakeUp?.stop();
     await this.#giveBack([...this.#executing]);
     await within(this.#settler.drained(), Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
       this.#databaseError(error),
@@ -250,7 +265,9 @@ class JobWorker implements Worker {
     if (claimed.length >= asked) return;
     if (claimed.length > 0) this.#idlePollMs = MIN_CLAIM_MS;
     else if (this.#executing.size === 0 && (await this.#nothingElse())) this.#emit?.({ type: 'idle' });
-    await this.#nudged.wait(this.#idlePollMs);
+    // Said just now: one more look, for what was enqueued while nobody was to be notified.
+    if (claimed.length === 0 && (await this.#wakeUp?.asleep())) return;
+    await this.#nudged.wait(this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
   }
 

@@ -1,0 +1,156 @@
+/**
+ * Waking a worker that sleeps: it listens on a connection of its own, says in the table that it sleeps, and whoever
+ * enqueues then notifies. An accelerator and nothing more: polling goes on, so a lost notification, a dead connection or
+ * a pooler that swallows LISTEN costs latency, never a job.
+ */
+import { randomBytes } from 'node:crypto';
+import { errorFields, type Log } from '../log.js';
+import type { Queryable } from './job.js';
+import { Signal, within } from './signal.js';
+import type { Store } from './store.js';
+
+/** A connection that is ours alone and direct, not through a pooler: pg's Client once it is connected. */
+export interface ListenClient extends Queryable {
+  on(event: 'notification', listener: (message: { readonly payload?: string | undefined }) => void): unknown;
+  on(event: 'error' | 'end', listener: (error?: Error) => void): unknown;
+  end(): Promise<void>;
+}
+
+export interface WakeOptions {
+  readonly store: Store;
+  readonly db: Queryable;
+  readonly worker: string;
+  /** Opens the connection; called again after it was lost. */
+  readonly connect: () => Promise<ListenClient>;
+  readonly onWake: () => void;
+  readonly log: Log;
+}
+
+/** How long one announcement counts; renewed at a third of it. A worker that dies is notified in vain that long. */
+const ANNOUNCE_MS = 15_000;
+/** A notification of our own must come back within this, or nobody's does. */
+const PROBE_MS = 2_000;
+const PROBE_EVERY_MS = 10_000;
+const MAX_BACKOFF_MS = 30_000;
+/** More notifications a second than this: poll instead, and let the enqueuers be. */
+const MAX_WAKES_PER_SECOND = 100;
+
+export class Wake {
+  readonly #options: WakeOptions;
+  #client: ListenClient | undefined;
+  #stopped = false;
+  #loop: Promise<void> | undefined;
+  /** Fired when a pause makes no more sense: stop, a lost connection. */
+  readonly #over = new Signal();
+  /** The last probe came back: notifications reach us. */
+  #hears = false;
+  #probe: { token: string; heard: () => void } | undefined;
+  #announcedAt = Number.NEGATIVE_INFINITY;
+  /** Notifications in the current second. */
+  readonly #wakes = { second: 0, count: 0 };
+
+  constructor(options: WakeOptions) {
+    this.#options = options;
+  }
+
+  /** True while an enqueue wakes this worker: it may sleep for long between polls. */
+  get listening(): boolean {
+    return this.#hears && performance.now() - this.#announcedAt < ANNOUNCE_MS;
+  }
+
+  start(): void {
+    this.#loop = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#over.fire();
+    await this.#client?.end().catch(() => undefined);
+    await this.#loop;
+    if (this.#announcedAt > 0) await this.awake();
+  }
+
+  /** Nothing is due: say so, at most every third of an announcement's time. True when it was said just now. */
+  async asleep(): Promise<boolean> {
+    const { store, db, worker } = this.#options;
+    const now = performance.now();
+    if (!this.#hears || this.#stormy() || now - this.#announcedAt < ANNOUNCE_MS / 3) return false;
+    const first = now - this.#announcedAt >= ANNOUNCE_MS;
+    await store.sleepUntil(db, worker, ANNOUNCE_MS);
+    this.#announcedAt = now;
+    return first;
+  }
+
+  /** There is a backlog: enqueuers need not notify. */
+  async awake(): Promise<void> {
+    if (this.#announcedAt === Number.NEGATIVE_INFINITY) return;
+    this.#announcedAt = Number.NEGATIVE_INFINITY;
+    await this.#options.store.stopSleeping(this.#options.db, this.#options.worker).catch(() => undefined);
+  }
+
+  async #run(): Promise<void> {
+    let backoffMs = 500;
+    while (!this.#stopped) {
+      try {
+        await this.#listen();
+        backoffMs = 500;
+      } catch (error) {
+        if (!this.#stopped) this.#options.log.warn(errorFields(error), 'wake-up is away; polling goes on');
+      }
+      this.#hears = false;
+      await this.#client?.end().catch(() => undefined);
+      this.#client = undefined;
+      await this.#over.wait(backoffMs * (0.5 + Math.random()));
+      backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
+    }
+  }
+
+  /** Listens and probes until the connection is lost, by an event or by a probe that does not come back. */
+  async #listen(): Promise<void> {
+    const client = await within(this.#options.connect(), PROBE_MS * 5, (late) => void late.end());
+    this.#client = client;
+    let lost = false;
+    const over = (): void => {
+      lost = true;
+      this.#over.fire();
+    };
+    client.on('error', over);
+    client.on('end', over);
+    client.on('notification', ({ payload }) => this.#notified(payload));
+    await within(client.query(`listen "${this.#options.store.channel}"`), PROBE_MS);
+    while (!lost && !this.#stopped) {
+      await this.#selfTest();
+      this.#hears = true;
+      await this.#over.wait(PROBE_EVERY_MS);
+    }
+  }
+
+  /** A notification through the pool must arrive on the connection; behind a transaction pooler it does not. */
+  async #selfTest(): Promise<void> {
+    const token = randomBytes(8).toString('hex');
+    const heard = new Promise<void>((resolve) => {
+      this.#probe = { token, heard: resolve };
+    });
+    await within(this.#options.store.notify(this.#options.db, token), PROBE_MS);
+    await within(heard, PROBE_MS);
+  }
+
+  #notified(payload: string | undefined): void {
+    if (payload !== undefined && payload !== '') {
+      if (payload === this.#probe?.token) this.#probe.heard();
+      return;
+    }
+    this.#wakes.count = this.#thisSecond() ? this.#wakes.count + 1 : 1;
+    this.#wakes.second = Math.floor(performance.now() / 1_000);
+    if (this.#stormy()) void this.awake();
+    this.#options.onWake();
+  }
+
+  #thisSecond(): boolean {
+    return this.#wakes.second === Math.floor(performance.now() / 1_000);
+  }
+
+  #stormy(): boolean {
+    return this.#thisSecond() && this.#wakes.count >= MAX_WAKES_PER_SECOND;
+  }
+}

@@ -1,0 +1,141 @@
+/**
+ * Wake-up: an enqueue wakes a sleeping worker at once; on a busy system nobody notifies; and whatever happens to the
+ * connection that listens, polling goes on. The poll interval is a minute here, so that only a wake-up can be quick.
+ */
+import pg from 'pg';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { enqueue, enqueueMany } from '../../src/enqueue.js';
+import { createStore } from '../../src/jobs/store.js';
+import { createWorker, type Worker } from '../../src/jobs/worker.js';
+import { migrate } from '../../src/migrate.js';
+import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { until } from '../support/until.js';
+
+const MINUTE_MS = 60_000;
+
+describe('wake-up', () => {
+  let database: FreshDatabase;
+  let worker: Worker | undefined;
+  const done: number[] = [];
+
+  beforeEach(async () => {
+    database = await freshDatabase();
+    await migrate(database.pool);
+    done.length = 0;
+  });
+
+  afterEach(async () => {
+    await worker?.stop({ deadlineMs: 1_000 });
+    await database.close();
+  });
+
+  const connect = async (): Promise<pg.Client> => {
+    const client = new pg.Client({ connectionString: database.url });
+    client.on('error', () => undefined);
+    await client.connect();
+    return client;
+  };
+
+  const start = (listen: (() => Promise<pg.Client>) | undefined, pollMs = MINUTE_MS): void => {
+    worker = createWorker({
+      db: database.pool,
+      handlers: { noop: (job) => void done.push(job.payload as number) },
+      pollMs,
+      ...(listen === undefined ? {} : { listen }),
+    });
+    worker.start();
+  };
+
+  const sleepers = async (): Promise<number> => {
+    const { rows } = await database.pool.query(
+      'select count(*)::int as n from unbroker.sleepers where sleeps_until > clock_timestamp()',
+    );
+    return rows[0].n;
+  };
+
+  it('starts a job long before the next poll', async () => {
+    start(connect);
+    await until('the worker sleeps', async () => (await sleepers()) === 1);
+    for (let n = 1; n <= 5; n += 1) {
+      await enqueue(database.pool, 'noop', n);
+      await until(`job ${n} is done`, () => done.includes(n), { withinMs: 3_000, everyMs: 2 });
+    }
+    await enqueueMany(database.pool, [{ kind: 'noop', payload: 6, dedupeKey: 'six' }]);
+    await enqueueMany(database.pool, [{ kind: 'noop', payload: 7 }]);
+    await until('the last are done', () => done.length === 7, { withinMs: 3_000 });
+  });
+
+  it('is not told of a job that is rolled back or not due', async () => {
+    start(connect);
+    await until('the worker sleeps', async () => (await sleepers()) === 1);
+    const listener = await connect();
+    const heard: string[] = [];
+    listener.on('notification', ({ payload }) => void (payload === '' && heard.push('wake')));
+    await listener.query(`listen "${createStore().channel}"`);
+    const client = await database.pool.connect();
+    await client.query('begin');
+    await enqueue(client, 'noop', 1);
+    await client.query('rollback');
+    client.release();
+    await enqueue(database.pool, 'noop', 2, { delayMs: MINUTE_MS });
+    await listener.query('select 1');
+    expect(heard).toEqual([]);
+    await enqueue(database.pool, 'noop', 3);
+    await until('the due one is announced', () => heard.length === 1);
+    await listener.end();
+  });
+
+  it('sends no notification while nobody sleeps', async () => {
+    const listener = await connect();
+    let heard = 0;
+    listener.on('notification', ({ payload }) => {
+      heard += payload === '' ? 1 : 0;
+    });
+    await listener.query(`listen "${createStore().channel}"`);
+    await enqueueMany(
+      database.pool,
+      Array.from({ length: 2_000 }, (_, n) => ({ kind: 'noop', payload: n })),
+    );
+    start(connect, 200);
+    // Saturated: every claim comes back full until the end.
+    for (let n = 0; n < 200 && done.length < 2_000; n += 1) await enqueue(database.pool, 'noop', 2_000 + n);
+    await until('all is done', () => done.length >= 2_000, { withinMs: 20_000 });
+    await listener.query('select 1');
+    expect(heard).toBeLessThanOrEqual(1);
+    await listener.end();
+  });
+
+  it('listens again after its connection was cut', async () => {
+    const opened: pg.Client[] = [];
+    start(async () => {
+      const client = await connect();
+      opened.push(client);
+      return client;
+    });
+    await until('the worker sleeps', async () => (await sleepers()) === 1);
+    const { rows } = await opened[0]!.query('select pg_backend_pid() as pid');
+    await database.pool.query('select pg_terminate_backend($1)', [rows[0].pid]);
+    await until('it has connected again', () => opened.length === 2, { withinMs: 15_000 });
+    await until(
+      'it wakes',
+      async () => {
+        await enqueue(database.pool, 'noop', 1);
+        return done.length > 0;
+      },
+      { withinMs: 15_000, everyMs: 200 },
+    );
+  });
+
+  it('does not say that it sleeps when notifications do not reach it, and polls', async () => {
+    start(async () => {
+      const client = await connect();
+      const query = client.query.bind(client) as (text: string) => Promise<pg.QueryResult>;
+      // A transaction pooler: LISTEN is answered and lost.
+      Object.assign(client, { query: (text: string) => query(/^listen/i.test(text) ? 'select 1' : text) });
+      return client;
+    }, 50);
+    await enqueue(database.pool, 'noop', 1);
+    await until('a poll has found it', () => done.length === 1);
+    expect(await sleepers()).toBe(0);
+  });
+});
