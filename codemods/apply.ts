@@ -15,9 +15,10 @@ import {
 } from 'node:fs';
 import { dirname, join, sep } from 'node:path';
 import { EXIT, UnbrokerError } from '../src/errors.js';
+import type { FileChange } from './changes.js';
 import { sha256 } from './files.js';
 import { treeState } from './git.js';
-import type { FileChange, Plan } from './plan.js';
+import type { Plan } from './plan.js';
 import { renderDiff } from './render/diff.js';
 
 export interface ApplyOptions {

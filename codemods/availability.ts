@@ -5,11 +5,12 @@
 
 import { ts } from 'ts-morph';
 import type { Effects } from './effects.js';
+import { isConst, isNodeGlobal, localSymbol } from './origins.js';
 import { isPure } from './packages.js';
 import type { Obstacle } from './reasons.js';
-import { isConst, isNodeGlobal, localSymbol, type Resolver } from './resolve.js';
-import { contains, eachNode, isFn, lineOf, quote } from './syntax.js';
-import { type Evaluator, isReference } from './values.js';
+import type { Resolver } from './resolve.js';
+import { contains, eachNode, isFn, isReference, lineOf, quote } from './syntax.js';
+import type { Evaluator } from './values.js';
 
 export interface Availability {
   readonly obstacles: readonly Obstacle[];

@@ -6,8 +6,9 @@
 import { ts } from 'ts-morph';
 import { type Effect, type Effects, isWrite } from './effects.js';
 import { callbackObstacle, enclosures } from './hazards.js';
+import { isTestFile } from './origins.js';
 import type { Obstacle } from './reasons.js';
-import { isTestFile, type Resolver } from './resolve.js';
+import type { Resolver } from './resolve.js';
 import { contains, describe, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
 import { classifySql } from './transactions/sql.js';
 

@@ -8,9 +8,10 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
+import { isTestFile, returnsOf } from './origins.js';
 import { classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
-import { isTestFile, type Resolver, returnsOf } from './resolve.js';
+import type { Resolver } from './resolve.js';
 import { eachNode, lineOf, unwrapped } from './syntax.js';
 
 const MAX_DEPTH = 10;

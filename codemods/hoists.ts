@@ -5,8 +5,8 @@
 
 import { ts } from 'ts-morph';
 import { boundNames } from './availability.js';
+import { localSymbol } from './origins.js';
 import type { Obstacle } from './reasons.js';
-import { localSymbol } from './resolve.js';
 import { eachNode, isFn, lineOf } from './syntax.js';
 
 export interface Hoist {

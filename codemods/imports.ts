@@ -7,7 +7,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { ts } from 'ts-morph';
 import { type Layout, nextLine, type TextEdit } from './edits.js';
-import { requiredModule } from './resolve.js';
+import { requiredModule } from './origins.js';
 import { bare, contains, eachNode } from './syntax.js';
 
 export interface Need {

@@ -6,9 +6,9 @@
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
 import type { SourceText } from './files.js';
+import { calledName } from './origins.js';
 import { BROKER_SENDS, BROKERS } from './packages.js';
 import { parse } from './program.js';
-import { calledName } from './resolve.js';
 import { eachNode, isFn, nameOf } from './syntax.js';
 
 /** More names than this are not looked for: the pattern would match everything. */

@@ -9,6 +9,7 @@ import { match } from './publishes/amqplib.js';
 import { type JobOptions, mapOptions } from './publishes/options.js';
 import { peelJson } from './publishes/payload.js';
 import type { Obstacle } from './reasons.js';
+import { render } from './rendering.js';
 import type { Resolver } from './resolve.js';
 import { bare, lineOf, quote } from './syntax.js';
 import type { Env, Evaluator, Value } from './values.js';
@@ -194,7 +195,7 @@ export class PublishReader {
   ): PublishFacts {
     const kept: ts.Expression[] = [];
     const write = (value: Value): string => {
-      const rendered = this.values.render(value, trail.renames);
+      const rendered = render(this.values, value, trail.renames);
       kept.push(...rendered.nodes);
       trail.obstacles.push(...rendered.obstacles);
       return rendered.text;

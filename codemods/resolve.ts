@@ -5,9 +5,28 @@
  */
 
 import { ts } from 'ts-morph';
-import { packageOfPath, packageOfSpecifier, tableOf } from './packages.js';
+import {
+  calledName,
+  declaredIn,
+  isAnyKeyword,
+  isConst,
+  isFallback,
+  isLibrary,
+  isNodeGlobal,
+  isNothing,
+  isNothingType,
+  isOpaque,
+  isTestFile,
+  memberOf,
+  requiredModule,
+  returnsOf,
+  specifierOf,
+  throughOf,
+} from './origins.js';
+import { packageOfSpecifier, tableOf } from './packages.js';
 import type { Analysis } from './program.js';
-import { bare, eachNode, type Fn, isFn, unwrapped } from './syntax.js';
+import { ProgramIndex } from './program-index.js';
+import { bare, type Fn, isFn, unwrapped } from './syntax.js';
 
 /** A value of a package: `amqplib`'s `channel`, `pg`'s `pool`, or `other` for what the tables do not name. */
 export interface Role {
@@ -27,12 +46,11 @@ export class Resolver {
   private readonly checker: ts.TypeChecker;
   private readonly callees = new Map<ts.CallExpression, Callee>();
   private readonly roles = new Map<ts.Expression, Role | undefined>();
-  private readonly assignments = new Map<ts.SourceFile, Map<ts.Symbol, ts.Expression[]>>();
-  private heirs: Map<ts.Symbol, ts.ClassLikeDeclaration[]> | undefined;
-  private callsByFn: Map<Fn, ts.CallExpression[]> | undefined;
+  private readonly index: ProgramIndex;
 
   constructor(readonly analysis: Analysis) {
     this.checker = analysis.checker;
+    this.index = new ProgramIndex(analysis);
   }
 
   // ── roles ──
@@ -138,7 +156,7 @@ export class Resolver {
       if (role !== undefined || !isAnyKeyword(declaration.type)) return role;
     }
     if (ts.isGetAccessorDeclaration(declaration)) return this.returned(declaration, inner);
-    const born: ts.Expression[] = [...this.assignedTo(symbol)];
+    const born: ts.Expression[] = [...this.index.assignedTo(symbol)];
     if ('initializer' in declaration && declaration.initializer !== undefined) {
       born.push(declaration.initializer as ts.Expression);
     }
@@ -220,85 +238,16 @@ export class Resolver {
     return made !== undefined && what !== undefined ? { pkg: made.pkg, what } : undefined;
   }
 
-  // ── indexes over the program, built when first asked for ──
-
-  /** What is assigned to a variable or property anywhere in the file that declares it. */
-  private assignedTo(symbol: ts.Symbol): readonly ts.Expression[] {
-    const file = symbol.declarations?.[0]?.getSourceFile();
-    if (file === undefined) return [];
-    let index = this.assignments.get(file);
-    if (index === undefined) {
-      index = new Map();
-      this.assignments.set(file, index);
-      this.indexAssignments(file, index);
-    }
-    return index.get(symbol) ?? [];
-  }
-
-  private indexAssignments(file: ts.SourceFile, index: Map<ts.Symbol, ts.Expression[]>): void {
-    eachNode(file, (node) => {
-      if (!ts.isBinaryExpression(node) || node.operatorToken.kind !== ts.SyntaxKind.EqualsToken) return;
-      const target = ts.isPropertyAccessExpression(node.left) ? node.left.name : node.left;
-      const symbol = this.checker.getSymbolAtLocation(target);
-      if (symbol === undefined) return;
-      const list = index.get(symbol);
-      if (list === undefined) index.set(symbol, [node.right]);
-      else list.push(node.right);
-    });
-  }
-
-  /** Whether a variable is ever assigned after its declaration. */
-  isReassigned(symbol: ts.Symbol): boolean {
-    return this.assignedTo(symbol).length > 0;
-  }
-
   private passedTo(parameter: ts.ParameterDeclaration): ts.Expression[] {
     const fn = parameter.parent;
     if (!isFn(fn)) return [];
     const position = fn.parameters.indexOf(parameter);
-    return this.callsOf(fn).flatMap((call) => call.arguments[position] ?? []);
+    return this.index.callsOf(fn).flatMap((call) => call.arguments[position] ?? []);
   }
 
-  /** Calls (and `new`s, for constructors) of a function from the program's root files. */
-  callsOf(fn: Fn): readonly ts.CallExpression[] {
-    if (this.callsByFn === undefined) {
-      const index = new Map<Fn, ts.CallExpression[]>();
-      this.callsByFn = index;
-      for (const file of this.analysis.roots) {
-        eachNode(file, (node) => {
-          if (!ts.isCallExpression(node) && !ts.isNewExpression(node)) return;
-          const target = this.checker.getResolvedSignature(node)?.declaration;
-          if (target === undefined || !isFn(target)) return;
-          // A `new` has arguments like a call; only those are asked for.
-          const call = node as ts.CallExpression;
-          const list = index.get(target);
-          if (list === undefined) index.set(target, [call]);
-          else list.push(call);
-        });
-      }
-    }
-    return this.callsByFn.get(fn) ?? [];
-  }
-
-  /** Classes that extend or implement a class or interface, directly. */
-  private heirsOf(symbol: ts.Symbol): readonly ts.ClassLikeDeclaration[] {
-    if (this.heirs === undefined) {
-      this.heirs = new Map();
-      for (const file of this.analysis.own) this.indexHeirs(file, this.heirs);
-    }
-    return this.heirs.get(symbol) ?? [];
-  }
-
-  private indexHeirs(file: ts.SourceFile, index: Map<ts.Symbol, ts.ClassLikeDeclaration[]>): void {
-    eachNode(file, (node) => {
-      if (!ts.isClassLike(node)) return;
-      for (const clause of node.heritageClauses ?? []) {
-        for (const heir of clause.types) {
-          const symbol = this.checker.getTypeAtLocation(heir).getSymbol();
-          if (symbol !== undefined) index.set(symbol, [...(index.get(symbol) ?? []), node]);
-        }
-      }
-    });
+  /** Whether a variable or property is ever assigned after its declaration. */
+  isReassigned(symbol: ts.Symbol): boolean {
+    return this.index.isReassigned(symbol);
   }
 
   // ── callees ──
@@ -374,7 +323,7 @@ export class Resolver {
       return [];
     const symbol = this.checker.getSymbolAtLocation(owner.name);
     if (symbol === undefined) return [];
-    return this.heirsOf(symbol).flatMap((heir) => {
+    return this.index.heirsOf(symbol).flatMap((heir) => {
       if (isTestFile(this.analysis.pathOf(heir.getSourceFile()))) return [];
       const own = heir.members.find(
         (m) => m.name !== undefined && ts.isIdentifier(m.name) && m.name.text === member,
@@ -398,58 +347,8 @@ export class Resolver {
     while (ts.isPropertyAccessExpression(root) || ts.isCallExpression(root)) root = bare(root.expression);
     if (!ts.isIdentifier(root)) return !ts.isPropertyAccessExpression(target);
     const symbol = this.checker.getSymbolAtLocation(root);
-    return symbol === undefined && NODE_GLOBALS.has(root.text);
+    return symbol === undefined && isNodeGlobal(root.text);
   }
-}
-
-const NODE_GLOBALS = new Set([
-  'Buffer',
-  'console',
-  'process',
-  'setTimeout',
-  'setInterval',
-  'setImmediate',
-  'clearTimeout',
-  'clearInterval',
-  'queueMicrotask',
-  'structuredClone',
-  'crypto',
-  'performance',
-  'globalThis',
-  'URL',
-]);
-
-export function isNodeGlobal(name: string): boolean {
-  return NODE_GLOBALS.has(name);
-}
-
-const TEST_PATH =
-  /(?:^|\/)(?:tests?|__tests__|__mocks__|mocks|fixtures)\/|\.(?:test|spec|mock)\.[cm]?[jt]sx?$/;
-
-export function isTestFile(path: string): boolean {
-  return TEST_PATH.test(path);
-}
-
-function declaredIn(declaration: ts.Node): string | undefined {
-  const path = declaration.getSourceFile().fileName;
-  const pkg = packageOfPath(path);
-  if (pkg === 'typescript') return undefined;
-  if (pkg !== 'node') return pkg;
-  // @types/node declares many modules: `events` and `http` are packages of their own here.
-  let n: ts.Node = declaration;
-  while (!ts.isSourceFile(n) && !(ts.isModuleDeclaration(n) && ts.isStringLiteral(n.name))) n = n.parent;
-  return ts.isModuleDeclaration(n) ? packageOfSpecifier(n.name.text) : 'node';
-}
-
-function isLibrary(declaration: ts.Node): boolean {
-  return packageOfPath(declaration.getSourceFile().fileName) === 'typescript';
-}
-
-function isOpaque(type: ts.Type): boolean {
-  return (
-    (type.flags & (ts.TypeFlags.Any | ts.TypeFlags.Unknown | ts.TypeFlags.Null | ts.TypeFlags.Undefined)) !==
-    0
-  );
 }
 
 function agreed(roles: readonly (Role | undefined)[]): Role | undefined {
@@ -458,89 +357,4 @@ function agreed(roles: readonly (Role | undefined)[]): Role | undefined {
   return roles.every((r) => r !== undefined && r.pkg === first.pkg && r.what === first.what)
     ? first
     : undefined;
-}
-
-function memberOf(what: string, name: string): string {
-  return name === 'default' && what === 'module' ? 'module' : `${what}.${name}`;
-}
-
-function isFallback(kind: ts.SyntaxKind): boolean {
-  return kind === ts.SyntaxKind.QuestionQuestionToken || kind === ts.SyntaxKind.BarBarToken;
-}
-
-/** `null`, `undefined`: a placeholder that says nothing about the value. */
-function isNothing(e: ts.Expression): boolean {
-  const x = bare(e);
-  return x.kind === ts.SyntaxKind.NullKeyword || (ts.isIdentifier(x) && x.text === 'undefined');
-}
-
-function isNothingType(node: ts.TypeNode): boolean {
-  return (
-    node.kind === ts.SyntaxKind.UndefinedKeyword ||
-    (ts.isLiteralTypeNode(node) && node.literal.kind === ts.SyntaxKind.NullKeyword)
-  );
-}
-
-function isAnyKeyword(node: ts.TypeNode): boolean {
-  return node.kind === ts.SyntaxKind.AnyKeyword || node.kind === ts.SyntaxKind.UnknownKeyword;
-}
-
-/** The symbol of a name where it stands; of `{ a }` the variable, not the property. Aliases are not followed. */
-export function localSymbol(checker: ts.TypeChecker, id: ts.Node): ts.Symbol | undefined {
-  const parent = id.parent;
-  return ts.isShorthandPropertyAssignment(parent)
-    ? checker.getShorthandAssignmentValueSymbol(parent)
-    : checker.getSymbolAtLocation(id);
-}
-
-export function isConst(declaration: ts.VariableDeclaration): boolean {
-  return (
-    ts.isVariableDeclarationList(declaration.parent) && (declaration.parent.flags & ts.NodeFlags.Const) !== 0
-  );
-}
-
-/** `require('x')` → `x`. */
-export function requiredModule(node: ts.Node): string | undefined {
-  if (!ts.isCallExpression(node) || node.arguments.length !== 1) return undefined;
-  if (!ts.isIdentifier(node.expression) || node.expression.text !== 'require') return undefined;
-  const [argument] = node.arguments;
-  return argument !== undefined && ts.isStringLiteralLike(argument) ? argument.text : undefined;
-}
-
-function specifierOf(declaration: ts.Node): string | undefined {
-  if (ts.isImportEqualsDeclaration(declaration)) {
-    const ref = declaration.moduleReference;
-    return ts.isExternalModuleReference(ref) && ts.isStringLiteral(ref.expression)
-      ? ref.expression.text
-      : undefined;
-  }
-  let n: ts.Node = declaration;
-  while (!ts.isSourceFile(n) && !ts.isImportDeclaration(n) && !ts.isVariableDeclaration(n)) n = n.parent;
-  if (ts.isImportDeclaration(n) && ts.isStringLiteral(n.moduleSpecifier)) return n.moduleSpecifier.text;
-  if (ts.isVariableDeclaration(n) && n.initializer !== undefined) return requiredModule(bare(n.initializer));
-  return undefined;
-}
-
-export function returnsOf(fn: Fn): ts.Expression[] {
-  if (fn.body === undefined) return [];
-  if (!ts.isBlock(fn.body)) return [fn.body];
-  const found: ts.Expression[] = [];
-  const walk = (node: ts.Node): void => {
-    if (isFn(node)) return;
-    if (ts.isReturnStatement(node) && node.expression !== undefined) found.push(node.expression);
-    ts.forEachChild(node, walk);
-  };
-  ts.forEachChild(fn.body, walk);
-  return found;
-}
-
-export function calledName(call: ts.CallExpression): string {
-  const target = bare(call.expression);
-  if (ts.isPropertyAccessExpression(target)) return target.name.text;
-  return ts.isIdentifier(target) ? target.text : '(expression)';
-}
-
-function throughOf(declaration: ts.Node): string | undefined {
-  const owner = declaration.parent;
-  return ts.isInterfaceDeclaration(owner) ? owner.name.text : undefined;
 }

@@ -8,7 +8,6 @@ import { ts } from 'ts-morph';
 import { type CallParts, enqueueText, inlineSqlText } from './call-text.js';
 import {
   indentAt,
-  indentableLines,
   type Layout,
   layoutOf,
   lineStart,
@@ -18,21 +17,12 @@ import {
   spanOf,
   type TextEdit,
 } from './edits.js';
-import { type Hoist, hoistsOf } from './hoists.js';
-import { ENQUEUE, FileImports, moduleName } from './imports.js';
-import { localSymbol } from './resolve.js';
-import { contains, eachNode, lineOf, scopeOf } from './syntax.js';
-import type { PoolScope } from './transactions/pg-pool.js';
+import { ENQUEUE, FileImports } from './imports.js';
+import { localSymbol } from './origins.js';
+import { contains, eachNode, lineOf } from './syntax.js';
 import type { InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
-import { isReference } from './values.js';
-
-interface Publish {
-  readonly statement: ts.ExpressionStatement;
-  readonly parts: CallParts;
-  /** The publish's own expressions that live on in the enqueue. */
-  readonly kept: readonly ts.Expression[];
-}
+import { type Publish, type Wrap, WrapEdits } from './wrap-edits.js';
 
 export interface Move extends Publish {
   readonly how: 'move';
@@ -43,11 +33,6 @@ export interface Move extends Publish {
 
 export interface Replace extends Publish {
   readonly how: 'replace';
-}
-
-export interface Wrap extends Publish {
-  readonly how: 'wrap';
-  readonly scope: PoolScope;
 }
 
 export type Rewrite = Move | Replace | Wrap;
@@ -78,7 +63,6 @@ class FileRewrite {
   private readonly imports: FileImports;
   private readonly edits: TextEdit[] = [];
   private readonly removed: { start: number; end: number }[] = [];
-  private readonly clientNames = new Map<ts.Node, Set<string>>();
 
   constructor(
     private readonly file: ts.SourceFile,
@@ -95,7 +79,10 @@ class FileRewrite {
       if (rewrite.how === 'move') this.move(rewrite);
       else if (rewrite.how === 'replace') this.replace(rewrite);
     }
-    for (const group of groups(sorted.filter((r) => r.how === 'wrap'))) this.wrap(group);
+    const wraps = new WrapEdits(this.file, this.checker, this.layout, this.imports, (parts, indent) =>
+      this.call(parts, indent),
+    );
+    this.edits.push(...wraps.of(sorted.filter((r) => r.how === 'wrap')));
     const results = new Set(
       sorted.flatMap((r) => (r.how === 'move' ? [...(r.inner?.renames.keys() ?? [])] : [])),
     );
@@ -205,128 +192,6 @@ class FileRewrite {
     const text = this.call(rewrite.parts, indentAt(this.file.text, start));
     this.edits.push({ start, end: rewrite.statement.end, text });
   }
-
-  // ── wrap ──
-
-  private wrap(group: readonly Wrap[]): void {
-    const { text } = this.file;
-    const statements = [...new Set(group.flatMap((w) => w.scope.statements))].sort((a, b) => a.pos - b.pos);
-    const [first] = statements;
-    const last = statements.at(-1);
-    const [one] = group;
-    if (first === undefined || last === undefined || one === undefined) return;
-    const range = { start: spanOf(first, this.file).start, end: spanOf(last, this.file).end };
-    const { eol, unit, semi } = this.layout;
-    const indent = indentAt(text, first.getStart());
-    const client = this.clientName(first);
-    const pool = this.poolText(one.scope);
-    const inside = indent + unit;
-    const line = (at: string, code: string): string => `${at}${code}${eol}`;
-    const { hoists } = hoistsOf(statements, this.checker);
-    this.edits.push({
-      start: range.start,
-      end: range.start,
-      text:
-        line(indent, `const ${client} = await ${pool}.connect()${semi}`) +
-        hoists
-          .flatMap((h) => h.names)
-          .map((n) => line(indent, `let ${n}${semi}`))
-          .join('') +
-        line(indent, 'try {') +
-        line(inside, `await ${client}.query(${this.quoted('BEGIN')})${semi}`),
-    });
-    this.edits.push({
-      start: range.end,
-      end: range.end,
-      text:
-        (text[range.end - 1] === '\n' ? '' : eol) +
-        line(inside, `await ${client}.query(${this.quoted('COMMIT')})${semi}`) +
-        line(indent, '} catch (error) {') +
-        line(inside, `await ${client}.query(${this.quoted('ROLLBACK')})${semi}`) +
-        line(inside, `throw error${semi}`) +
-        line(indent, '} finally {') +
-        line(inside, `${client}.release()${semi}`) +
-        line(indent, '}'),
-    });
-    this.wrapInside(group, hoists, range, client, inside);
-  }
-
-  private wrapInside(
-    group: readonly Wrap[],
-    hoists: readonly Hoist[],
-    range: { start: number; end: number },
-    client: string,
-    inside: string,
-  ): void {
-    const inner: TextEdit[] = [];
-    for (const w of group) {
-      const start = w.statement.getStart();
-      inner.push({ start, end: w.statement.end, text: this.call({ ...w.parts, handle: client }, inside) });
-    }
-    const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
-    for (const query of queries.values()) {
-      const on = query.helper === undefined ? query.handle : query.call.expression;
-      const text = query.helper === undefined ? client : `${client}.query`;
-      inner.push({ start: on.getStart(), end: on.end, text });
-    }
-    for (const hoist of hoists) inner.push(...assignment(hoist, this.layout));
-    for (const statement of new Set(group.flatMap((w) => w.scope.emptyReturns))) {
-      inner.push(...this.endBeforeReturn(statement, client));
-    }
-    const replaced = group.map((w) => ({ start: w.statement.getStart(), end: w.statement.end }));
-    for (const at of indentableLines(this.file, range)) {
-      if (replaced.some((r) => at > r.start && at <= r.end)) continue;
-      inner.push({ start: at, end: at, text: this.layout.unit });
-    }
-    this.edits.push(...inner.sort((a, b) => a.start - b.start));
-  }
-
-  /** Nothing was written on this path; the transaction still has to end before the client goes back to the pool. */
-  private endBeforeReturn(statement: ts.ReturnStatement, client: string): TextEdit[] {
-    const { eol, semi, unit } = this.layout;
-    const { text } = this.file;
-    const commit = `await ${client}.query(${this.quoted('COMMIT')})${semi}`;
-    const start = statement.getStart();
-    if (ts.isBlock(statement.parent)) {
-      const alone = text.slice(lineStart(text, start), start).trim() === '';
-      if (!alone) return [{ start, end: start, text: semi === '' ? `${commit}; ` : `${commit} ` }];
-      return [{ start, end: start, text: `${commit}${eol}${indentAt(text, start)}${unit}` }];
-    }
-    const outer = indentAt(text, statement.parent.getStart()) + unit;
-    return [
-      { start, end: start, text: `{${eol}${outer}${unit}${commit}${eol}${outer}${unit}` },
-      { start: statement.end, end: statement.end, text: `${eol}${outer}}` },
-    ];
-  }
-
-  private quoted(word: string): string {
-    return this.layout.quote + word + this.layout.quote;
-  }
-
-  private poolText(scope: PoolScope): string {
-    const from = scope.pool?.from;
-    if (scope.pool === undefined || from === undefined) return scope.pool?.text ?? scope.handleNode.getText();
-    return this.imports.use({ module: moduleName(this.file, from.module, this.checker), name: from.name });
-  }
-
-  /** A name for the client that nothing in the function uses. */
-  private clientName(near: ts.Node): string {
-    const scope = scopeOf(near);
-    let taken = this.clientNames.get(scope);
-    if (taken === undefined) {
-      const names = new Set<string>();
-      eachNode(scope, (n) => {
-        if (ts.isIdentifier(n) && (isReference(n) || isBinding(n))) names.add(n.text);
-      });
-      taken = names;
-      this.clientNames.set(scope, taken);
-    }
-    const name =
-      ['client', 'dbClient', 'txClient', 'transactionClient'].find((n) => !taken.has(n)) ??
-      `client${taken.size}`;
-    taken.add(name);
-    return name;
-  }
 }
 
 interface Place {
@@ -335,46 +200,12 @@ interface Place {
   readonly indent: string;
 }
 
-function isBinding(id: ts.Identifier): boolean {
-  const parent = id.parent;
-  if (!ts.isVariableDeclaration(parent) && !ts.isParameter(parent) && !ts.isBindingElement(parent))
-    return false;
-  return parent.name === id;
-}
-
 /** Comment lines at a new indentation. */
 function reindentLines(lines: string, from: string, to: string): string {
   return lines.replace(/^[ \t]*/gm, (lead, offset: number) => {
     if (offset >= lines.length) return '';
     return lead.startsWith(from) ? to + lead.slice(from.length) : lead;
   });
-}
-
-/** `const order = rows[0]` → `order = rows[0]`; `const { rows } = x` → `({ rows } = x)`. */
-function assignment(hoist: Hoist, layout: Layout): TextEdit[] {
-  const { declaration } = hoist;
-  const statement = declaration.parent.parent;
-  const nameStart = declaration.name.getStart();
-  const isPattern = !ts.isIdentifier(declaration.name);
-  const open = isPattern ? (layout.semi === '' ? ';(' : '(') : '';
-  const edits: TextEdit[] = [{ start: statement.getStart(), end: nameStart, text: open }];
-  if (declaration.type !== undefined)
-    edits.push({ start: declaration.name.end, end: declaration.type.end, text: '' });
-  if (isPattern) edits.push({ start: declaration.end, end: declaration.end, text: ')' });
-  return edits;
-}
-
-/** Wraps whose stretches overlap become one transaction. */
-function groups(wraps: readonly Wrap[]): Wrap[][] {
-  const result: Wrap[][] = [];
-  for (const wrap of wraps) {
-    const group = result.find((g) =>
-      g.some((w) => w.scope.statements.some((s) => wrap.scope.statements.includes(s))),
-    );
-    if (group === undefined) result.push([wrap]);
-    else group.push(wrap);
-  }
-  return result;
 }
 
 /** Names in the replaced statements that are not in what is kept of them, or are written otherwise there. */

@@ -21,6 +21,7 @@ import { describe, type Scope, scopeOf } from './syntax.js';
 import { CallbackFinder } from './transactions/pg-callback.js';
 import { find as findClient } from './transactions/pg-client.js';
 import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
+import { PoolNames } from './transactions/pool-name.js';
 import type { TransactionScope } from './transactions/scope.js';
 import { Evaluator } from './values.js';
 import { type Discovery, discoverWrappers } from './wrappers.js';
@@ -69,7 +70,7 @@ export class SiteReader {
     this.contexts = new Contexts(this.resolver, this.effects);
     this.handles = new Handles(this.resolver, root, config);
     this.callbacks = new CallbackFinder(this.resolver, this.effects, this.handles.key);
-    this.pools = new PoolFinder(this.resolver, this.effects, this.availabilities, this.handles.key);
+    this.pools = new PoolFinder(new PoolNames(analysis), this.effects, this.availabilities, this.handles.key);
   }
 
   /** Whether an initialiser may go once nothing reads its name: a message body, a broker object. */

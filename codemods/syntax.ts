@@ -107,6 +107,17 @@ export function isAsync(scope: Scope): boolean {
   return scope.modifiers?.some((m) => m.kind === ts.SyntaxKind.AsyncKeyword) ?? false;
 }
 
+/** A name that stands for a value, not a property's name. */
+export function isReference(id: ts.Identifier): boolean {
+  const parent = id.parent;
+  if (ts.isPropertyAccessExpression(parent)) return parent.expression === id;
+  if (ts.isPropertyAssignment(parent)) return parent.initializer === id;
+  if (ts.isBindingElement(parent)) return parent.initializer === id;
+  if (ts.isMethodDeclaration(parent) || ts.isPropertyDeclaration(parent)) return false;
+  if (ts.isParameter(parent) || ts.isVariableDeclaration(parent)) return parent.initializer === id;
+  return !ts.isTypeNode(parent) && !ts.isQualifiedName(parent) && !ts.isLabeledStatement(parent);
+}
+
 /** 1-based line of a node's first character. */
 export function lineOf(node: ts.Node): number {
   const file = node.getSourceFile();

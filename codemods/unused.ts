@@ -5,7 +5,7 @@
 
 import { ts } from 'ts-morph';
 import { lineStart, nextLine, type TextEdit } from './edits.js';
-import { localSymbol, requiredModule } from './resolve.js';
+import { localSymbol, requiredModule } from './origins.js';
 import { bare, eachNode } from './syntax.js';
 
 export interface Gone {

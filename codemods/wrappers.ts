@@ -7,11 +7,11 @@
 import { ts } from 'ts-morph';
 import type { CodemodConfig, WrapperOverride } from './config.js';
 import type { Effect, Effects } from './effects.js';
+import { calledName } from './origins.js';
 import { classOf } from './packages.js';
 import { isBrokerSend } from './publishes/amqplib.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import { calledName } from './resolve.js';
 import {
   contains,
   eachNode,

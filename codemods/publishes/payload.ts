@@ -4,8 +4,9 @@
  */
 
 import { ts } from 'ts-morph';
+import { returnsOf } from '../origins.js';
 import type { Obstacle } from '../reasons.js';
-import { type Resolver, returnsOf } from '../resolve.js';
+import type { Resolver } from '../resolve.js';
 import { bare, quote } from '../syntax.js';
 import type { Evaluator, Value } from '../values.js';
 

@@ -1,7 +1,7 @@
 /** The plan's edits as one unified diff that `git apply` takes, forwards or backwards. */
 
 import { createTwoFilesPatch } from 'diff';
-import type { FileChange } from '../plan.js';
+import type { FileChange } from '../changes.js';
 
 const BOM = '\uFEFF';
 const CONTEXT = 3;

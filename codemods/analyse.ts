@@ -1,0 +1,115 @@
+/**
+ * From texts to one program and the tools over it. Programs grow until no new file holds a publisher's name; what
+ * does not parse is named and left out.
+ */
+
+import { ts } from 'ts-morph';
+import type { CodemodConfig } from './config.js';
+import type { Skipped, Sources, SourceText } from './files.js';
+import { calledName } from './origins.js';
+import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
+import { type Analysis, ProgramMaker, parse } from './program.js';
+import { SiteReader } from './site.js';
+import { eachNode, scopeOf } from './syntax.js';
+import type { Wrapper } from './wrappers.js';
+
+const MAX_ROUNDS = 6;
+
+/** Programs grow until no new file holds a wrapper's name; most repositories need one or two. */
+export function analyse(
+  sources: Sources,
+  config: CodemodConfig,
+  types: boolean,
+  skipped: Skipped[],
+): { analysis: Analysis; reader: SiteReader } {
+  const first = seeds(sources.files, config);
+  const names = firstNames(sources.files, first, config);
+  const roots = new Set([...first, ...(first.size === 0 ? [] : withNames(sources.files, names))]);
+  const broken = new Set<string>();
+  const maker = new ProgramMaker(sources.root, sources.files, types);
+  for (let round = 1; ; round++) {
+    for (const path of roots)
+      if (!broken.has(path) && isBroken(sources.files.get(path), skipped)) broken.add(path);
+    const analysis = maker.make([...roots].filter((path) => !broken.has(path)).sort());
+    const reader = new SiteReader(analysis, sources.root, config);
+    for (const name of newNames(analysis, reader, names)) names.add(name);
+    const before = roots.size;
+    if (first.size > 0) for (const path of withNames(sources.files, names)) roots.add(path);
+    if (roots.size === before || round === MAX_ROUNDS) return { analysis, reader };
+  }
+}
+
+function isBroken(file: SourceText | undefined, skipped: Skipped[]): boolean {
+  if (file === undefined) return true;
+  const parsed = parse(file.path, file.text);
+  if (parsed === undefined) {
+    skipped.push({ path: file.path, reason: 'nested-too-deep', detail: 'the parser ran out of stack' });
+    return true;
+  }
+  const [error] = syntaxErrors(parsed);
+  if (error === undefined) return false;
+  const line = parsed.getLineAndCharacterOfPosition(error.start).line + 1;
+  skipped.push({
+    path: file.path,
+    reason: 'syntax-error',
+    detail: `line ${line}: ${ts.flattenDiagnosticMessageText(error.messageText, ' ')}`,
+  });
+  return true;
+}
+
+/** The parser's own complaints; the public way to them, transpileModule, would also complain about TypeScript in JS. */
+export function syntaxErrors(file: ts.SourceFile): readonly ts.DiagnosticWithLocation[] {
+  return (
+    (file as unknown as { readonly parseDiagnostics?: readonly ts.DiagnosticWithLocation[] })
+      .parseDiagnostics ?? []
+  );
+}
+
+function newNames(analysis: Analysis, reader: SiteReader, names: ReadonlySet<string>): string[] {
+  const found = [...reader.discovery.wrappers.values()].map((w) => lastPart(w.name));
+  for (const wrapper of reader.discovery.wrappers.values()) {
+    const owner = wrapper.fn.parent;
+    if (!ts.isClassLike(owner)) continue;
+    for (const clause of owner.heritageClauses ?? []) {
+      for (const type of clause.types) if (ts.isIdentifier(type.expression)) found.push(type.expression.text);
+    }
+  }
+  const all = new Set([...names, ...found]);
+  return [...found, ...analysis.roots.flatMap((file) => aliases(file, all))];
+}
+
+/** Publishing calls that are no wrapper's own: those of business code, and of functions that nobody calls. */
+export function siteCalls(reader: SiteReader): ts.CallExpression[] {
+  const { wrappers, publishes, denied } = reader.discovery;
+  const called = new Set<Wrapper['fn']>();
+  for (const call of publishes) {
+    const callee = reader.resolver.calleeOf(call);
+    if (callee.kind === 'own') for (const fn of callee.fns) called.add(fn);
+  }
+  return publishes.filter((call) => {
+    const scope = scopeOf(call);
+    if (ts.isSourceFile(scope)) return true;
+    if (denied.has(scope)) return false;
+    const wrapper = wrappers.get(scope);
+    return wrapper === undefined || (wrapper.obstacles.length > 0 && !called.has(scope));
+  });
+}
+
+/** Calls with a publisher's name on something that could not be traced at all: reported, never rewritten. */
+export function unresolvedCalls(analysis: Analysis, reader: SiteReader): ts.CallExpression[] {
+  const names = new Set([
+    'sendToQueue',
+    ...[...reader.discovery.wrappers.values()].map((w) => lastPart(w.name)),
+  ]);
+  if (reader.discovery.wrappers.size > 0) names.add('publish');
+  const found: ts.CallExpression[] = [];
+  for (const file of analysis.roots) {
+    eachNode(file, (node) => {
+      if (!ts.isCallExpression(node) || !names.has(calledName(node))) return;
+      const scope = scopeOf(node);
+      if (!ts.isSourceFile(scope) && reader.discovery.wrappers.has(scope)) return;
+      if (reader.resolver.calleeOf(node).kind === 'unresolved') found.push(node);
+    });
+  }
+  return found;
+}
