@@ -4,6 +4,7 @@
  */
 import { type Enqueued, LIMITS, type Queryable } from '../jobs/job.js';
 import type { PreparedJob, Store } from '../jobs/store.js';
+import { Refusal } from './contract.js';
 
 interface Waiting {
   readonly job: PreparedJob;
@@ -11,8 +12,14 @@ interface Waiting {
   readonly reject: (error: unknown) => void;
 }
 
-/** Inserts under way at once. Two keep the database busy while one commits; more only made smaller batches. */
-const MAX_FLUSHES = 2;
+/**
+ * Inserts under way at once. The first starts with whatever is there; a further one for each FULL that wait meanwhile, so
+ * that a slow disk is asked by several at once, as its group commit likes it, and a fast one not row by row.
+ */
+const MAX_FLUSHES = 6;
+const FULL = 4;
+/** While the database hangs, clients come again: more than this many are told so at once. */
+const MAX_WAITING = 10_000;
 /** Characters of payload in one statement. */
 const MAX_BATCH_LENGTH = 4_194_304;
 
@@ -27,12 +34,14 @@ export class Batcher {
 
   /** Only for jobs without a dedupe key: two batches that wait for each other's keys would deadlock. */
   enqueue(job: PreparedJob): Promise<Enqueued> {
+    if (this.#waiting.length >= MAX_WAITING)
+      return Promise.reject(new Refusal(503, 'overloaded', 'the database is too slow; send it again later'));
     return new Promise((resolve, reject) => {
       this.#waiting.push({ job, resolve, reject });
-      if (this.#flushes < MAX_FLUSHES && this.#waiting.length === 1) {
-        // One turn of the event loop: requests that came together go together.
-        setImmediate(() => void this.#flush());
-      }
+      const waiting = this.#waiting.length;
+      const start = this.#flushes === 0 ? waiting === 1 : this.#flushes < MAX_FLUSHES && waiting % FULL === 0;
+      // One turn of the event loop: requests that came together go together.
+      if (start) setImmediate(() => void this.#flush());
     });
   }
 
