@@ -3,16 +3,27 @@
  */
 import { UnbrokerError } from '../errors.js';
 
-/** Wakes whoever waits. A fire with nobody waiting is forgotten: waiters look at the state first. */
+/**
+ * Wakes whoever waits. Who looks at the state and then waits takes `fired` before the look: a fire in between is then
+ * not forgotten.
+ */
 export class Signal {
   #waiting = new Set<() => void>();
+  #fired = 0;
+
+  /** How often it was fired. */
+  get fired(): number {
+    return this.#fired;
+  }
 
   fire(): void {
+    this.#fired += 1;
     for (const wake of this.#waiting) wake();
   }
 
-  /** Until the next fire, at most `maxMs`. */
-  wait(maxMs: number): Promise<void> {
+  /** Until the next fire after `since`, at most `maxMs`. */
+  wait(maxMs: number, since: number = this.#fired): Promise<void> {
+    if (since !== this.#fired) return Promise.resolve();
     return new Promise((resolve) => {
       const done = (): void => {
         clearTimeout(timer);

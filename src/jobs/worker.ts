@@ -77,6 +77,8 @@ export interface Worker {
 const MIN_CLAIM_MS = 5;
 /** Rows of one claim: 500 was as fast as 1,000 (measured) and bounds what one lost reply puts at risk. */
 const MAX_CLAIM = 500;
+/** So many full claims in a row are a backlog. One alone says little: with one slot every claim is full. */
+const BACKLOG_CLAIMS = 5;
 const MAX_BACKOFF_MS = 10_000;
 /** A claim whose answer comes later than that gives its jobs back. Less than the patience below, or none came. */
 const MAX_CLAIM_MS = 10_000;
@@ -122,6 +124,8 @@ class JobWorker implements Worker {
   #rotation = 0;
   #stopping = false;
   #loop: Promise<void> | undefined;
+  /** Claims in a row that came back full. */
+  #fullClaims = 0;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
   #idlePollMs = MIN_CLAIM_MS;
   readonly #solo: SoloPatience;
@@ -243,6 +247,7 @@ class JobWorker implements Worker {
 
   /** One look at the situation: wait, or claim. */
   async #turn(): Promise<void> {
+    const nudges = this.#nudged.fired;
     if (this.#solo.shouldLook(performance.now())) await this.#lookForSolo(false);
     if (this.#solo.waiting && (await this.#soloTurn())) return;
     const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
@@ -262,12 +267,14 @@ class JobWorker implements Worker {
       return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs);
     });
     if (claimed.length > 0) this.#idle = false;
-    if (claimed.length >= asked) return;
+    this.#fullClaims = claimed.length >= asked ? this.#fullClaims + 1 : 0;
+    if (this.#fullClaims === BACKLOG_CLAIMS) void this.#wakeUp?.awake();
+    if (this.#fullClaims > 0) return;
     if (claimed.length > 0) this.#idlePollMs = MIN_CLAIM_MS;
     else if (this.#executing.size === 0 && (await this.#nothingElse())) this.#emit?.({ type: 'idle' });
     // Said just now: one more look, for what was enqueued while nobody was to be notified.
     if (claimed.length === 0 && (await this.#wakeUp?.asleep())) return;
-    await this.#nudged.wait(this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs);
+    await this.#nudged.wait(this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
   }
 
