@@ -8,6 +8,7 @@ import { Command, CommanderError } from 'commander';
 import { EXIT } from '../errors.js';
 import { codemodCommand } from './codemod.js';
 import { printable } from './context.js';
+import { doctorCommand } from './doctor.js';
 import { drainCommand } from './drain.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
@@ -66,6 +67,7 @@ const verbs = [
   workCommand(),
   jobsCommand(),
   schedulesCommand(),
+  doctorCommand(),
   drainCommand(),
   seamCommand(),
   serveCommand(),
