@@ -4,14 +4,14 @@
 -- misfire, ends_at (no slot at or after it), slots_until (slots up to here are fired or dropped) and tz_version (the
 -- tzdata that run_at was computed with) are for schedules only. Nullable and without a default: no table is rewritten,
 -- the lock is held for an instant, and one that does not come in time is given up and tried again.
-do $$ begin set local lock_timeout = '2s'; alter table {schema}.jobs
+do $$ begin set local lock_timeout = '500ms'; alter table {schema}.jobs
   add column if not exists misfire text,
   add column if not exists ends_at timestamptz,
   add column if not exists slots_until timestamptz,
   add column if not exists tz_version text; end $$;
 
 -- Not checked against the rows that are there: that would scan them, and the column is new.
-do $$ begin set local lock_timeout = '2s'; alter table {schema}.jobs
+do $$ begin set local lock_timeout = '500ms'; alter table {schema}.jobs
   drop constraint if exists jobs_schedule,
   add constraint jobs_schedule check (misfire is null or (
     misfire in ('skip', 'once', 'all') and cron is not null and length(cron) <= 500

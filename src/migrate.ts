@@ -24,7 +24,13 @@ export interface Migration {
 
 /** A pool: statements that need one transaction get one client. */
 export interface MigratePool extends Queryable {
-  connect(): Promise<Queryable & { release(destroy?: boolean): void }>;
+  connect(): Promise<MigrateClient>;
+}
+
+interface MigrateClient extends Queryable {
+  release(destroy?: boolean): void;
+  on?(event: 'error', listener: () => void): unknown;
+  off?(event: 'error', listener: () => void): unknown;
 }
 
 export interface MigrateOptions {
@@ -33,6 +39,12 @@ export interface MigrateOptions {
   readonly onMigration?: (name: string) => void;
   /** How long to wait for another runner. Default 60,000. */
   readonly maxWaitMs?: number;
+  /** How long a runner that was killed keeps the others waiting. Default 30,000: less than they wait. */
+  readonly leaseMs?: number;
+  /** How often a migration tries for its lock, half a second each and one to two between. Default 30. */
+  readonly maxLockTries?: number;
+  /** Default: this package's. */
+  readonly migrations?: readonly Migration[];
 }
 
 export interface MigrateResult {
@@ -42,12 +54,18 @@ export interface MigrateResult {
   readonly applied: readonly string[];
 }
 
-/** How long a runner may hold the lease without renewing it. Renewed before each migration. */
-const LEASE_MS = 120_000;
+/** Renewed every third of it: building an index on a large table takes as long as it takes. */
+const LEASE_MS = 30_000;
 const POLL_MS = 100;
-/** A statement that waits longer than this for a lock gives up and is tried again, so that it blocks no traffic. */
-const LOCK_TIMEOUT = '2s';
-const LOCK_TRIES = 15;
+/**
+ * Whoever comes after a statement that waits for its lock waits too. So it gives up soon, and lets traffic pass for longer
+ * than it held it up before it tries again.
+ */
+const LOCK_TIMEOUT = '500ms';
+const LOCK_PAUSE_MS = 1_000;
+const MAX_LOCK_TRIES = 30;
+/** lock_not_available, deadlock_detected: what live traffic does to DDL now and then. */
+const LOCK_STATES = ['55P03', '40P01'];
 /** Postgres 13: the oldest that the statements are written for. */
 const MIN_SERVER_VERSION = 130_000;
 
@@ -93,7 +111,7 @@ export function migrationSql(schema: string = DEFAULT_SCHEMA): string {
 export async function migrate(pool: MigratePool, options: MigrateOptions = {}): Promise<MigrateResult> {
   const schema = options.schema ?? DEFAULT_SCHEMA;
   const s = quoteSchema(schema);
-  const migrations = readMigrations();
+  const migrations = options.migrations ?? readMigrations();
   const newest = migrations.at(-1)?.version ?? 0;
 
   await checkServer(pool);
@@ -102,21 +120,26 @@ export async function migrate(pool: MigratePool, options: MigrateOptions = {}): 
   refuseNewer(from, newest, schema);
   if (from === newest) return { schema, from, to: from, applied: [] };
 
-  const holder = randomUUID();
-  await acquire(pool, s, holder, options.maxWaitMs ?? 60_000);
+  const turn = { holder: randomUUID(), leaseMs: options.leaseMs ?? LEASE_MS };
+  await acquire(pool, s, turn, options.maxWaitMs ?? 60_000);
+  // A renewal that fails is made good by the next; one that comes too late is noticed before the next migration.
+  const renewals = setInterval(() => void renew(pool, s, turn).catch(() => undefined), turn.leaseMs / 3);
   try {
     const applied: string[] = [];
     const start = await currentVersion(pool, s);
     refuseNewer(start, newest, schema);
     for (const migration of migrations.filter((m) => m.version > start)) {
       options.onMigration?.(migration.name);
-      await renew(pool, s, holder);
-      await applyWithRetry(pool, s, migration);
+      await renew(pool, s, turn);
+      await applyWithRetry(pool, s, migration, options.maxLockTries ?? MAX_LOCK_TRIES);
       applied.push(migration.name);
     }
     return { schema, from, to: newest, applied };
   } finally {
-    await pool.query(`delete from ${s}.migration_lease where holder = $1`, [holder]).catch(() => undefined);
+    clearInterval(renewals);
+    await pool
+      .query(`delete from ${s}.migration_lease where holder = $1`, [turn.holder])
+      .catch(() => undefined);
   }
 }
 
@@ -196,7 +219,12 @@ async function currentVersion(db: Queryable, s: string): Promise<number> {
   return (rows[0] as { version: number }).version;
 }
 
-async function acquire(db: Queryable, s: string, holder: string, maxWaitMs: number): Promise<void> {
+interface Turn {
+  readonly holder: string;
+  readonly leaseMs: number;
+}
+
+async function acquire(db: Queryable, s: string, turn: Turn, maxWaitMs: number): Promise<void> {
   const deadlineAt = performance.now() + maxWaitMs;
   for (;;) {
     const { rows } = await db.query(
@@ -205,7 +233,7 @@ async function acquire(db: Queryable, s: string, holder: string, maxWaitMs: numb
        on conflict (one) do update set holder = excluded.holder, expires_at = excluded.expires_at
        where l.expires_at < clock_timestamp()
        returning holder`,
-      [holder, LEASE_MS],
+      [turn.holder, turn.leaseMs],
     );
     if (rows.length === 1) return;
     if (performance.now() > deadlineAt) {
@@ -217,11 +245,11 @@ async function acquire(db: Queryable, s: string, holder: string, maxWaitMs: numb
   }
 }
 
-async function renew(db: Queryable, s: string, holder: string): Promise<void> {
+async function renew(db: Queryable, s: string, turn: Turn): Promise<void> {
   const { rows } = await db.query(
     `update ${s}.migration_lease set expires_at = clock_timestamp() + $2 * interval '1 millisecond'
      where holder = $1 returning holder`,
-    [holder, LEASE_MS],
+    [turn.holder, turn.leaseMs],
   );
   if (rows.length === 1) return;
   throw new UnbrokerError('migrate-busy', 'This migration lost its lease to another runner', {
@@ -229,20 +257,25 @@ async function renew(db: Queryable, s: string, holder: string): Promise<void> {
   });
 }
 
-async function applyWithRetry(pool: MigratePool, s: string, migration: Migration): Promise<void> {
+async function applyWithRetry(
+  pool: MigratePool,
+  s: string,
+  migration: Migration,
+  maxTries: number,
+): Promise<void> {
   for (let tries = 1; ; tries += 1) {
     try {
       await apply(pool, s, migration);
       return;
     } catch (error) {
-      if (sqlState(error) !== '55P03') throw error;
-      if (tries === LOCK_TRIES) {
+      if (!LOCK_STATES.includes(sqlState(error))) throw error;
+      if (tries >= maxTries) {
         throw new UnbrokerError('migrate-locked', `Migration ${migration.name} could not get its lock`, {
           hint: 'Find the transaction that holds it (select * from pg_stat_activity where xact_start is not null order by xact_start), end it, and run: unbroker migrate',
           cause: error,
         });
       }
-      await sleep(POLL_MS * (1 + Math.random()) * tries);
+      await sleep(LOCK_PAUSE_MS * (1 + Math.random()));
     }
   }
 }
@@ -251,6 +284,8 @@ async function apply(pool: MigratePool, s: string, migration: Migration): Promis
   const note = `insert into ${s}.migrations (version, name) values ($1, $2) on conflict do nothing`;
   const values = [migration.version, migration.name];
   const client = await pool.connect();
+  // A connection that breaks between two answers says so by an event; unheard it would end the process.
+  client.on?.('error', ignore);
   let broken = true;
   try {
     if (migration.transactional) {
@@ -271,9 +306,12 @@ async function apply(pool: MigratePool, s: string, migration: Migration): Promis
     ));
     throw error;
   } finally {
+    client.off?.('error', ignore);
     client.release(broken);
   }
 }
+
+const ignore = (): void => {};
 
 /** Files marked `-- no transaction` hold plain statements, one per blank-line-separated paragraph. */
 function splitStatements(text: string): string[] {
