@@ -151,6 +151,21 @@ export function memberText(text: string, name: string): string | undefined {
   return found;
 }
 
+/** The source texts of the items of a JSON array, exactly as written. Like memberText. */
+export function itemTexts(text: string): readonly string[] | undefined {
+  let at = skipSpace(text, 0);
+  if (text[at] !== '[') return undefined;
+  const items: string[] = [];
+  at = skipSpace(text, at + 1);
+  while (at < text.length && text[at] !== ']') {
+    const end = skipValue(text, at);
+    items.push(text.slice(at, end));
+    at = skipSpace(text, end);
+    if (text[at] === ',') at = skipSpace(text, at + 1);
+  }
+  return items;
+}
+
 function skipSpace(text: string, at: number): number {
   let next = at;
   while (next < text.length && ' \t\n\r'.includes(text[next] as string)) next += 1;

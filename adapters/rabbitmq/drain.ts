@@ -55,6 +55,8 @@ export interface DrainOptions {
   /** When counts cannot tell which rows came back. `stop` (default); `keep`: import all again, doubles rather than gaps;
    *  `absorb`: take what looks alike for the same, gaps rather than doubles. */
   readonly whenAmbiguous?: 'stop' | 'keep' | 'absorb';
+  /** How long consumers, and what they hold unacked, may take to go before the drain refuses. Default 10,000 and 15,000. */
+  readonly maxConsumerWaitMs?: number;
   /** Unacknowledged messages of these queues as the management API sees them; null = unknown. */
   readonly unacked?: ((queues: readonly string[]) => Promise<number | null>) | undefined;
   readonly onProgress?: (progress: DrainProgress) => void;
@@ -218,22 +220,29 @@ class GroupDrain {
 
   /** Where the group stands: a first count, or what a crash left behind. */
   async #position(broker: Broker, run: RunRow): Promise<{ initial: number; expected: ExpectedRows }> {
-    const { signal } = this.options;
     const queues = run.queues.length > 0 ? run.queues : this.options.group.queues.map((queue) => queue.name);
-    const count = await stableCount(broker, queues, { signal });
+    const count = await this.#count(broker, queues);
     this.#totals = await this.#ledger.totals(this.options.pool, run.id);
     if (run.initial === null) return this.#start(broker, run, count);
     const expected = await this.#resume(broker, run, run.initial, queues, count);
     return { initial: run.initial, expected };
   }
 
+  #count(broker: Broker, queues: readonly string[]): Promise<GroupCount> {
+    const { signal, maxConsumerWaitMs } = this.options;
+    return stableCount(broker, queues, {
+      signal,
+      ...(maxConsumerWaitMs === undefined ? {} : { maxConsumerWaitMs }),
+    });
+  }
+
   async #start(broker: Broker, run: RunRow, count: GroupCount) {
-    const { pool, group, signal } = this.options;
+    const { pool, group } = this.options;
     const queues = group.queues.map((queue) => queue.name);
     const unacked = await this.#settledUnacked(queues);
     if (unacked !== null && unacked > 0) throw unackedError(unacked);
     // What was unacked a moment ago is ready now.
-    const final = unacked === null ? count : await stableCount(broker, queues, { signal });
+    const final = unacked === null ? count : await this.#count(broker, queues);
     if (!(await this.#ledger.setInitial(pool, run.id, this.holder.name, final.byQueue, final.total)))
       throw leaseLost();
     this.#run = { ...run, initial: final.total, before: final.byQueue };
@@ -242,9 +251,9 @@ class GroupDrain {
 
   /** Waits for the management API to say zero; its numbers lag. Null = unknown. */
   async #settledUnacked(queues: readonly string[]): Promise<number | null> {
-    const { unacked, signal } = this.options;
+    const { unacked, signal, maxConsumerWaitMs } = this.options;
     if (unacked === undefined) return null;
-    const deadline = performance.now() + UNACKED_WAIT_MS;
+    const deadline = performance.now() + (maxConsumerWaitMs ?? UNACKED_WAIT_MS);
     for (;;) {
       const now = await unacked(queues);
       if (now === null || now === 0 || performance.now() > deadline) return now;
@@ -254,7 +263,7 @@ class GroupDrain {
 
   /** Which committed batches the broker has again, from the number of messages alone. */
   async #resume(broker: Broker, run: RunRow, initial: number, queues: readonly string[], first: GroupCount) {
-    const { pool, signal, log } = this.options;
+    const { pool, log } = this.options;
     let count = first;
     const open = await this.#ledger.committedBatches(pool, run.id);
     const waiting = await this.#ledger.expectedRows(pool, run.id);
@@ -263,7 +272,7 @@ class GroupDrain {
     if (search.type === 'ambiguous') {
       // Perhaps somebody holds messages unacked: wait until nobody does, and count again.
       await this.#settledUnacked(queues);
-      count = await stableCount(broker, queues, { signal });
+      count = await this.#count(broker, queues);
       search = findBack(open, missingOf(count.total));
     }
     const choice = this.options.whenAmbiguous ?? 'stop';
@@ -411,9 +420,7 @@ function isTransient(error: unknown): boolean {
 }
 
 function translate(error: unknown): unknown {
-  if (error instanceof UnbrokerError || isAbort(error)) return error;
-  const { code } = error as { code?: unknown };
-  if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)) return error;
+  if (error instanceof UnbrokerError || !isTransient(error)) return error;
   return new UnbrokerError('drain-interrupted', 'The drain lost a connection and could not go on', {
     hint: 'What is committed is safe. Check the broker and the database, then run the same command again: it resumes.',
     cause: error,

@@ -259,14 +259,14 @@ export class Importer {
     const source = state.source as Source;
     source.ackThrough(batch.lastTag);
     writer.onStep('acked');
-    state.fencing = source.fence().then(
-      () => {
+    state.fencing = source
+      .fence()
+      .then(() => {
         writer.onStep('fenced');
         if (open !== undefined) open.fenced = true;
         this.#wake();
-      },
-      (error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))),
-    );
+      })
+      .catch((error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))));
     onProgress(taken(this.#totals));
   }
 

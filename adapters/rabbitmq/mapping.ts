@@ -6,10 +6,10 @@ import { type ImportedJob, type Json, LIMITS } from '../../src/jobs/job.js';
 import { isStorable, storableText } from '../../src/jobs/text.js';
 import { type BodyNote, type ReadBody, readBody } from './body.js';
 import { type Death, type Delivery, readDeaths, timestampMs } from './delivery.js';
-import type { Dialect, DialectFields, MessageView, Route } from './dialects/dialect.js';
+import { type Dialect, type DialectFields, firstRoute, type MessageView, type Reason } from './dialects/dialect.js';
 import { DIALECTS, dialectNamed, FALLBACK } from './dialects/known.js';
 import type { QueueRole, RuleAnswer, Rules } from './drain-config.js';
-import { dueAt } from './due.js';
+import { type Due, dueAt } from './due.js';
 import { findField, integerOf, tableToJson, textOf } from './headers.js';
 
 export const UNMAPPED = 'unmapped';
@@ -58,6 +58,15 @@ export interface Mapped {
   readonly runAtExact: boolean;
   /** What becomes of it should the database refuse the payload. */
   readonly bodyRule: 'dead' | 'run';
+  /** Within one vhost this names one job, as far as the publisher's ids can be trusted; null without an id. */
+  readonly identity: Identity | null;
+}
+
+/** A fan-out has one id in several queues, and a retry keeps its id: both are jobs of their own. */
+export interface Identity {
+  readonly homeQueue: string;
+  readonly id: string;
+  readonly attempt: number;
 }
 
 export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: MappingContext): Mapped {
@@ -67,13 +76,19 @@ export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: Mapp
     delivery,
     body: readBody(delivery.body, properties.contentEncoding, { careful: context.careful }),
     role: queue.role,
+    ttlMs: queue.ttlMs,
     deaths: deaths ?? [],
     nowMs: context.nowMs,
   };
-  const claimed = chooseDialect(view, context.rules.for({ queue: queue.name }));
+  const forQueue = context.rules.for({ queue: queue.name });
+  const claimed = chooseDialect(view, forQueue);
   const route = claimed?.fields.route?.(view) ?? firstRoute(view);
   const rule = context.rules.for({ queue: queue.name, ...route, type: properties.type });
-  const excluded = rule.exclude ?? (claimed === undefined ? rpcReason(properties.replyTo) : undefined);
+  const asked = claimed === undefined || (claimed.requests === true && forQueue.dialect === undefined);
+  const excluded =
+    rule.exclude ??
+    claimed?.fields.exclude?.(view) ??
+    (asked ? rpcReason(properties.replyTo) : undefined);
   if (excluded !== undefined) {
     return {
       job: null,
@@ -81,23 +96,15 @@ export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: Mapp
       note: storableText(excluded, 200),
       runAtExact: true,
       bodyRule: 'dead',
+      identity: null,
     };
   }
   const notes = [
-    ...(claimed === undefined ? [] : [claimed.name]),
+    ...(claimed === undefined ? [] : [claimed.name, ...(claimed.fields.notes?.(view) ?? [])]),
     ...(deaths === null ? ['x-death-malformed'] : []),
     ...(delivery.complete ? [] : ['properties-cut']),
   ];
   return toRow(view, queue, context, rule, claimed ?? FALLBACK, notes);
-}
-
-/** As published first, as far as the broker kept it: a retry through wait queues still matches the rule of its kind. */
-function firstRoute({ delivery, deaths }: MessageView): Route {
-  const first = deaths.at(-1);
-  return {
-    exchange: first?.exchange ?? delivery.exchange,
-    routingKey: first?.routingKeys[0] ?? delivery.routingKey,
-  };
 }
 
 function chooseDialect(view: MessageView, rule: RuleAnswer): Dialect | undefined {
@@ -122,9 +129,10 @@ function toRow(
   const { delivery, deaths } = view;
   const { fields } = dialect;
   const kind = usableKind(rule.kind ?? fields.kind(view));
-  const { payloadText, body, note } = payloadOf(view, fields, kind !== null);
+  const opaque = fields.opaque?.(view);
+  const { payloadText, body, note, type } = payloadOf(view, fields, kind !== null, opaque !== undefined);
   if (note !== null) notes.push(`body-${note}`);
-  const due = dueAt({
+  const due = dialectDue(fields, view, rule) ?? dueAt({
     waiting: queue.role === 'wait',
     applicationMs: fields.dueMs?.(view),
     queueTtlMs: queue.ttlMs,
@@ -137,21 +145,25 @@ function toRow(
   });
   if (!due.exact) notes.push('run-at-bounds');
   const attempts = attemptsOf(view, fields, context.trustDeliveryCount);
-  const fate = fateOf(view, queue, rule, fields, kind, note, attempts);
+  const left = fields.attemptsLeft?.(view);
+  const wanted = rule.maxAttempts ?? fields.maxAttempts?.(view) ?? (left === undefined ? left : attempts + left);
+  const unread = opaque ?? (note === null ? undefined : bodyError(note));
+  const fate = fateOf(view, queue, rule, fields, kind, unread, attempts);
+  const identity = identityOf(view, fields, attempts);
   const job: ImportedJob = {
     kind: kind ?? UNMAPPED,
     payloadText,
     body,
-    contentType: body === null ? null : contentType(delivery),
+    contentType: body === null ? null : type,
     state: fate.state,
     priority: delivery.properties.priority ?? 0,
     runAtMs: fate.state === 'ready' ? due.runAtMs : null,
     attempts,
-    maxAttempts: maxAttemptsOf(rule.maxAttempts ?? fields.maxAttempts?.(view), attempts),
+    maxAttempts: maxAttemptsOf(wanted, attempts),
     dedupeKey: null,
-    headers: rowHeaders(delivery, notes),
+    headers: rowHeaders(view, dialect, identity, notes),
     source: context.source(queue.name),
-    error: fate.error,
+    error: fate.error === null ? null : storableError(fate.error),
   };
   return {
     job,
@@ -159,7 +171,20 @@ function toRow(
     note: notes.length > 0 ? notes.join(' ') : null,
     runAtExact: due.exact,
     bodyRule: rule.body ?? 'dead',
+    identity,
   };
+}
+
+/** Only an end of the bounds, but a better one than the queue's TTL: it goes through several queues yet. */
+function dialectDue(fields: DialectFields, view: MessageView, rule: RuleAnswer): Due | undefined {
+  const latestMs = fields.dueMs?.(view) === undefined ? fields.latestMs?.(view) : undefined;
+  if (latestMs === undefined) return undefined;
+  return { runAtMs: rule.runAt === 'now' || latestMs <= view.nowMs ? null : latestMs, exact: false };
+}
+
+function identityOf(view: MessageView, fields: DialectFields, attempt: number): Identity | null {
+  const id = fields.id?.(view) ?? view.delivery.properties.messageId;
+  return id === undefined || id === '' ? null : { homeQueue: homeOf(view, fields), id: shortText(id), attempt };
 }
 
 function usableKind(kind: string | undefined): string | null {
@@ -172,13 +197,21 @@ interface Payload {
   readonly payloadText: string | null;
   readonly body: Buffer | null;
   readonly note: BodyNote | null;
+  /** Content type of `body`. */
+  readonly type: string | null;
 }
 
-function payloadOf(view: MessageView, fields: DialectFields, mapped: boolean): Payload {
-  const read: ReadBody = view.body;
-  if (read.payloadText === null) return { payloadText: null, body: view.delivery.body, note: read.note };
-  const part = mapped ? fields.payloadText?.(view) : undefined;
-  return { payloadText: part ?? read.payloadText, body: null, note: null };
+function payloadOf(view: MessageView, fields: DialectFields, mapped: boolean, opaque: boolean): Payload {
+  const { delivery, body: outer } = view;
+  const inner = mapped ? fields.inner?.(view) : undefined;
+  const read: ReadBody =
+    inner === undefined ? outer : readBody(inner.bytes, undefined, { careful: true });
+  if (opaque || read.payloadText === null) {
+    const type = inner === undefined ? contentType(delivery) : inner.contentType;
+    return { payloadText: null, body: inner?.bytes ?? delivery.body, note: opaque ? null : read.note, type };
+  }
+  const part = mapped && inner === undefined ? fields.payloadText?.(view) : undefined;
+  return { payloadText: part ?? read.payloadText, body: null, note: null, type: null };
 }
 
 /** The row again, after the database refused its payload as jsonb: the bytes in `body`, and dead unless its rule runs it. */
@@ -215,7 +248,7 @@ function fateOf(
   rule: RuleAnswer,
   fields: DialectFields,
   kind: string | null,
-  note: BodyNote | null,
+  unread: Reason | undefined,
   attempts: number,
 ): Fate {
   if (kind === null) return { state: 'dead', outcome: 'unmapped', error: unmappedError(view.delivery) };
@@ -224,13 +257,20 @@ function fateOf(
     const message = `expired at ${new Date(expiresMs).toISOString()} by its own expiry`;
     return { state: 'cancelled', outcome: 'expired', error: { name: 'expired', message } };
   }
-  if (queue.role === 'dead' && rule.deadLetters !== 'retry') {
+  const dead = queue.role === 'dead' || fields.dead?.(view) === true;
+  if ((dead && rule.deadLetters !== 'retry') || fields.unhandled?.(view) === true) {
     const error = fields.error?.(view) ?? deathError(queue.name, view.deaths, attempts);
     return { state: 'dead', outcome: 'row', error };
   }
-  if (note !== null && rule.body !== 'run') return { state: 'dead', outcome: 'row', error: bodyError(note) };
+  if (unread !== undefined && rule.body !== 'run') return { state: 'dead', outcome: 'row', error: unread };
   return { state: 'ready', outcome: 'row', error: null };
 }
+
+/** What a library put into its headers is anybody's text. */
+const storableError = ({ name, message }: Reason): Reason => ({
+  name: shortText(name),
+  message: storableText(message, LIMITS.errorMessageLength),
+});
 
 function unmappedError({ exchange, routingKey, properties }: Delivery): { name: string; message: string } {
   const where = `exchange '${exchange}', routing key '${routingKey}', type '${properties.type ?? ''}'`;
@@ -272,10 +312,18 @@ function attemptsOf(view: MessageView, fields: DialectFields, trustDeliveryCount
 }
 
 function attemptsFromDeaths(view: MessageView, fields: DialectFields): number | undefined {
-  const rejected = view.deaths.filter((death) => death.reason === 'rejected');
+  const home = homeOf(view, fields);
+  return rejections(view)
+    .filter((death) => death.queue === home)
+    .reduce((sum, death) => sum + death.count, 0);
+}
+
+const rejections = ({ deaths }: MessageView): readonly Death[] =>
+  deaths.filter((death) => death.reason === 'rejected');
+
+function homeOf(view: MessageView, fields: DialectFields): string {
   const { queue } = view.delivery;
-  const home = fields.homeQueue?.(view) ?? (view.role === 'main' ? queue : (rejected[0]?.queue ?? queue));
-  return rejected.filter((death) => death.queue === home).reduce((sum, death) => sum + death.count, 0);
+  return fields.homeQueue?.(view) ?? (view.role === 'main' ? queue : (rejections(view)[0]?.queue ?? queue));
 }
 
 /** Attempts already made must leave room for the next one. */
@@ -289,8 +337,14 @@ function maxAttemptsOf(wanted: number | undefined, attempts: number): number | n
 /** Trace context that later spans link to. */
 const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage', 'b3', 'uber-trace-id'];
 
-/** What the row keeps of the message: trace context on top, the rest under `amqp`. */
-function rowHeaders(delivery: Delivery, notes: readonly string[]): Json {
+/** What the row keeps of the message: trace context on top, the dialect's view in `origin`, the rest under `amqp`. */
+function rowHeaders(
+  view: MessageView,
+  dialect: Dialect,
+  identity: Identity | null,
+  notes: readonly string[],
+): Json {
+  const { delivery } = view;
   const { properties, headers } = delivery;
   const out: Record<string, Json> = {};
   for (const name of headers.length === 0 ? [] : TRACE_HEADERS) {
@@ -312,8 +366,23 @@ function rowHeaders(delivery: Delivery, notes: readonly string[]): Json {
   if (delivery.redelivered) amqp['redelivered'] = true;
   if (headers.length > 0) amqp['headers'] = tableToJson(headers);
   if (notes.length > 0) amqp['notes'] = [...notes];
+  for (const [name, value] of Object.entries(dialect.fields.trace?.(view) ?? {})) {
+    if (TRACE_HEADERS.includes(name) && isStorable(value)) out[name] ??= value.slice(0, 1_000);
+  }
+  const origin = originOf(view, dialect, identity);
+  if (origin !== undefined) out['origin'] = origin;
   out['amqp'] = amqp;
   return out;
+}
+
+function originOf(view: MessageView, { name, fields }: Dialect, identity: Identity | null): Json | undefined {
+  const details = fields.details?.(view);
+  if (details === undefined && fields.id === undefined) return undefined;
+  const origin: Record<string, Json> = { dialect: name, ...identity };
+  for (const [key, value] of Object.entries(details ?? {})) {
+    if (value !== undefined) origin[key] = typeof value === 'string' ? shortText(value) : value;
+  }
+  return origin;
 }
 
 /** Nearly all of it is plain ASCII, which needs no second look. */
