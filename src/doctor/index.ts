@@ -50,8 +50,10 @@ const MAX_LEVELS = 1_000;
 /** A kind of which nothing finished for so long is not worked on. */
 const RECENT_MS = 600_000;
 const MAX_STATEMENT_MS = 5_000;
-/** insufficient_privilege, undefined table, column or function, statement_timeout, lock_timeout. */
-const NOT_ANSWERED = new Set(['42501', '42P01', '42703', '42883', '57014', '55P03']);
+/** What is not there (yet): a schema, a table, a column, a function. */
+const MISSING = new Set(['3F000', '42P01', '42703', '42883']);
+/** insufficient_privilege, statement_timeout, lock_timeout. */
+const NOT_ANSWERED = new Set([...MISSING, '42501', '57014', '55P03']);
 
 /** `client` is one connection. Throws what a lost connection throws; whatever else goes wrong is a finding. */
 export async function examine(client: Queryable, options: DoctorOptions): Promise<Finding[]> {
@@ -204,7 +206,7 @@ function notAnswered(check: string, error: unknown): Finding {
   const next =
     code === '42501'
       ? 'Run as a role that may read the schema, with pg_monitor.'
-      : code.startsWith('42')
+      : MISSING.has(code)
         ? 'Run: unbroker migrate'
         : 'The server took too long: look at horizon and dead-rows, then run it again.';
   return { check, status: 'warn', found: `could not be looked at (${code})`, next, details: [] };

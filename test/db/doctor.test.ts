@@ -1,0 +1,271 @@
+/** Each finding of the doctor that can be provoked on a real server is provoked, and gone when its cause is. */
+import { join } from 'node:path';
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { examine, type Finding } from '../../src/doctor/index.js';
+import { jobsDatabase } from '../support/jobs.js';
+import { startScript } from '../support/processes.js';
+import { until } from '../support/until.js';
+
+const db = await jobsDatabase();
+const patient = await db.session();
+afterAll(() => db.close());
+beforeEach(() => db.clear());
+
+const look = (options: { queries?: boolean; maxLagMs?: number } = {}): Promise<Finding[]> =>
+  examine(patient, { schema: db.schema, ...options });
+
+/** One finding by its name. */
+async function finding(check: string, options = {}): Promise<Finding> {
+  const found = (await look(options)).find((each) => each.check === check);
+  if (found === undefined) throw new Error(`there is no finding ${check}`);
+  return found;
+}
+
+const due = (kind: string, ago: string) =>
+  db.pool.query(`insert into unbroker.jobs (kind, run_at) values ($1, now() - $2::interval)`, [kind, ago]);
+
+test('a fresh schema on a server as it should be has nothing bad', async () => {
+  const findings = await look();
+  expect(findings.filter(({ status }) => status === 'bad')).toEqual([]);
+  expect(findings.map(({ check }) => check)).toEqual([
+    'server',
+    'rights',
+    'clock',
+    'schema',
+    'jobs',
+    'lag',
+    'unworked-kinds',
+    'expired-leases',
+    'solo-jobs',
+    'schedules',
+    'dead-rows',
+    'table-options',
+    'indexes',
+    'sequences',
+    'horizon',
+    'prepared-transactions',
+    'replication-slots',
+    'xid-age',
+    'notify-queue',
+    'connections',
+    'setting-fsync',
+    'setting-full-page-writes',
+    'setting-synchronous-commit',
+    'setting-autovacuum',
+    'setting-statement-timeout',
+    'setting-timezone',
+  ]);
+  // What is written in rules.ts as shipped is what the migrations give.
+  expect(findings.find(({ check }) => check === 'table-options')?.status).toBe('ok');
+});
+
+describe('what waits and runs', () => {
+  test('a kind that waits and that nobody works on', async () => {
+    await due('orphan', '20 minutes');
+    expect(await finding('unworked-kinds')).toMatchObject({ status: 'bad', found: 'orphan (1 due)' });
+    expect(await finding('lag')).toMatchObject({ status: 'bad', found: 'orphan: due for 20m' });
+    expect((await finding('unworked-kinds', { maxLagMs: 3_600_000 })).status).toBe('warn');
+    expect((await finding('lag', { maxLagMs: 86_400_000 })).status).toBe('ok');
+  });
+
+  test('a kind that is late but worked on is late, not orphaned', async () => {
+    await due('busy', '20 minutes');
+    await due('busy', '21 minutes');
+    const [job] = await db.claim('busy', { total: 1 });
+    expect((await finding('unworked-kinds')).status).toBe('ok');
+    await db.store.complete(db.pool, [{ ...(job as { id: string; leaseToken: string }), resultText: null }]);
+    expect((await finding('unworked-kinds')).status).toBe('ok');
+    expect((await finding('lag')).status).toBe('bad');
+    await db.pool.query(
+      `update unbroker.jobs set finished_at = now() - interval '11 minutes' where state = 'done'`,
+    );
+    expect((await finding('unworked-kinds')).status).toBe('bad');
+  });
+
+  test('future jobs and schedules are not late', async () => {
+    await due('later', '-1 hour');
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, run_at, cron) values ('scheduled', now() - interval '1 hour', '* * * * *')`,
+    );
+    expect(await finding('lag')).toMatchObject({ status: 'ok', found: 'nothing is due' });
+    expect((await finding('unworked-kinds')).status).toBe('ok');
+  });
+
+  test('leases that ended and were not taken back', async () => {
+    await db.put('slow', [1, 2]);
+    await db.claim('slow');
+    expect(await finding('expired-leases')).toMatchObject({ status: 'ok', found: 'none' });
+    await db.pool.query(
+      `update unbroker.jobs set locked_until = now() - interval '2 minutes' where state = 'running'`,
+    );
+    expect(await finding('expired-leases')).toMatchObject({
+      status: 'bad',
+      found: 'slow (2), the oldest for 2m',
+    });
+    await db.store.reap(db.pool, 100);
+    expect((await finding('expired-leases')).status).toBe('ok');
+  });
+
+  test('a job that waits to be run alone, a schedule that nobody fires', async () => {
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, solo, run_at) values ('poison', true, now() - interval '1 hour')`,
+    );
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, run_at, cron, misfire, time_zone, slots_until, dedupe_key)
+       values ('report', now() - interval '1 hour', '* * * * *', 'once', 'UTC', now(), 'schedule:nightly')`,
+    );
+    expect((await finding('solo-jobs')).status).toBe('bad');
+    expect(await finding('schedules')).toMatchObject({
+      status: 'bad',
+      found: 'nightly should have fired 60m ago',
+    });
+  });
+});
+
+describe('the horizon', () => {
+  test('names the session that holds it, and its query only when asked', async () => {
+    const holder = await db.session();
+    await holder.query(`set application_name = 'report-builder'`);
+    await holder.query('begin isolation level repeatable read');
+    await holder.query(`select 'secret-in-a-query'`);
+    const quiet = await finding('horizon');
+    expect(quiet.found).toMatch(
+      new RegExp(`^held by pid ${holder.pid} \\(report-builder, idle in transaction\\), open for \\d+s$`),
+    );
+    expect(quiet.status).toBe('ok');
+    expect(JSON.stringify(quiet)).not.toContain('secret-in-a-query');
+    expect(JSON.stringify(await finding('horizon', { queries: true }))).toContain('secret-in-a-query');
+    await holder.query('commit');
+    expect((await finding('horizon')).found).not.toContain('report-builder');
+  });
+
+  test('a prepared transaction', async () => {
+    const { rows } = await db.pool.query(`select current_setting('max_prepared_transactions')::int as max`);
+    // Off by default, as most servers have it: then there can be none.
+    if (rows[0].max === 0) {
+      expect((await finding('prepared-transactions')).found).toBe('none');
+      return;
+    }
+    const session = await db.session();
+    await session.query('begin');
+    await session.query('create table held (a int)');
+    await session.query(`prepare transaction 'doctor-${session.pid}'`);
+    expect((await finding('prepared-transactions')).found).toMatch(/^1, the oldest \(doctor-/);
+    await session.query(`rollback prepared 'doctor-${session.pid}'`);
+  });
+});
+
+describe('the table', () => {
+  test('options that are not as shipped', async () => {
+    await db.pool.query(
+      'alter table unbroker.jobs set (fillfactor = 100); alter table unbroker.jobs reset (autovacuum_vacuum_threshold)',
+    );
+    expect(await finding('table-options')).toMatchObject({
+      status: 'warn',
+      found: 'fillfactor 100 instead of 45, autovacuum_vacuum_threshold unset instead of 5000',
+    });
+    await db.pool.query('alter table unbroker.jobs set (autovacuum_enabled = false)');
+    expect((await finding('table-options')).status).toBe('bad');
+    await db.pool.query(
+      'alter table unbroker.jobs reset (autovacuum_enabled); alter table unbroker.jobs set (fillfactor = 45, autovacuum_vacuum_threshold = 5000)',
+    );
+    expect((await finding('table-options')).status).toBe('ok');
+  });
+
+  test('dead rows beside a snapshot that keeps them', async () => {
+    const holder = await db.session();
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, run_at) select 'd', now() + interval '1 day' from generate_series(1, 60000)`,
+    );
+    await holder.query('begin isolation level repeatable read');
+    await holder.query('select 1');
+    await db.pool.query('update unbroker.jobs set progress = null');
+    const found = await until('the statistics know of it', async () => {
+      const now = await finding('dead-rows');
+      return now.status === 'ok' ? null : now;
+    });
+    expect(found.status).toBe('warn');
+    expect(found.next).toContain('horizon');
+    await holder.query('commit');
+  });
+
+  test('a sequence that was set far ahead, an invalid index', async () => {
+    const { rows } = await db.pool.query(`select last_value from unbroker.lease_tokens`);
+    await db.pool.query(`select setval('unbroker.lease_tokens', 8000000000000000000)`);
+    expect(await finding('sequences')).toMatchObject({
+      status: 'bad',
+      found: 'lease_tokens is the furthest, 87% used',
+    });
+    await db.pool.query(`select setval('unbroker.lease_tokens', $1)`, [rows[0].last_value]);
+    await db.put('twice', [1, 2]);
+    await expect(
+      db.pool.query('create unique index concurrently broken on unbroker.jobs (kind)'),
+    ).rejects.toThrow();
+    expect(await finding('indexes')).toMatchObject({ status: 'bad', found: 'invalid: unbroker.broken' });
+    await db.pool.query('drop index unbroker.broken');
+    expect((await finding('indexes')).status).toBe('ok');
+  });
+});
+
+test('settings of the role or the database', async () => {
+  const database = `alter database ${db.name}`;
+  await db.pool.query(`${database} set synchronous_commit = off`);
+  await db.pool.query(`${database} set statement_timeout = 50`);
+  await db.pool.query(`${database} set default_transaction_read_only = on`);
+  const session = await db.session();
+  const findings = new Map(
+    (await examine(session, { schema: db.schema })).map((each) => [each.check, each.status]),
+  );
+  await session.query('begin read write');
+  for (const name of ['synchronous_commit', 'statement_timeout', 'default_transaction_read_only'])
+    await session.query(`${database} reset ${name}`);
+  await session.query('commit');
+  expect(findings.get('setting-synchronous-commit')).toBe('bad');
+  expect(findings.get('setting-statement-timeout')).toBe('warn');
+  expect(findings.get('server')).toBe('bad');
+});
+
+test('a role without rights gets findings, not an error', async () => {
+  const role = `${db.name}_reader`;
+  const session = await db.session();
+  await db.pool.query(`create role ${role}`);
+  await session.query(`set role ${role}`);
+  const findings = new Map((await examine(session, { schema: db.schema })).map((each) => [each.check, each]));
+  await session.query('reset role');
+  await db.pool.query(`drop role ${role}`);
+  expect(findings.get('rights')?.status).toBe('warn');
+  expect(findings.get('jobs')?.found).toBe('could not be looked at (42501)');
+  expect(findings.get('xid-age')?.status).toBe('ok');
+});
+
+describe('the command', () => {
+  const CLI = join(import.meta.dirname, '../../src/cli/main.ts');
+  const run = async (...args: string[]) => {
+    const child = startScript(CLI, ['doctor', ...args], { env: { DATABASE_URL: db.url } });
+    child.endInput();
+    const { code } = await child.waitForExit(60_000);
+    return { code, stdout: child.stdout, stderr: child.stderr };
+  };
+
+  test('ends with 1 when something is bad, and says what to do', async () => {
+    await due('orphan', '20 minutes');
+    const { code, stdout } = await run();
+    expect(stdout).toMatch(/unworked-kinds.*bad.*orphan \(1 due\)/);
+    expect(stdout).toContain('→ Start a worker that has a handler for them');
+    expect(code).toBe(1);
+  });
+
+  test('ends with 0 otherwise; without a table it says to migrate', async () => {
+    const well = await run('--json');
+    expect(well.stderr).toBe('');
+    expect(JSON.parse(well.stdout).status).not.toBe('bad');
+    expect(well.code).toBe(0);
+    const none = await run('--json', '--schema', 'elsewhere');
+    const { findings } = JSON.parse(none.stdout) as { findings: Finding[] };
+    expect(findings.find(({ check }) => check === 'schema')).toMatchObject({
+      status: 'bad',
+      next: 'Run: unbroker migrate',
+    });
+    expect(none.code).toBe(1);
+  });
+});
