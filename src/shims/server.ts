@@ -8,6 +8,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { within } from '../jobs/signal.js';
 import { errorFields, type Log } from '../log.js';
+import { AccessLog } from './access-log.js';
 import { ANONYMOUS, type Principal } from './auth.js';
 import { type Contract, isRefusal, problem, Refusal, type ShimResponse } from './contract.js';
 import { Door, type DoorOptions, type Mounted, mountedRoute, renderRefusal } from './door.js';
@@ -65,7 +66,8 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
   // Bodies are read as bytes, whatever they call themselves: what they are is decided by request-rules.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
-  addHooks(app, door, options.log);
+  const access = new AccessLog(options.log);
+  addHooks(app, door, options.log, access);
   for (const contract of options.contracts) {
     for (const route of contract.routes) mount(app, door, mountedRoute(contract, route));
   }
@@ -90,6 +92,7 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
       await app.close();
       clearTimeout(cut);
       clearInterval(idle);
+      access.close();
     },
   };
 }
@@ -123,7 +126,7 @@ function createApp(limits: Limits): FastifyInstance {
 }
 
 /** What every request passes on its way in and out. */
-function addHooks(app: FastifyInstance, door: Door, log: Log): void {
+function addHooks(app: FastifyInstance, door: Door, log: Log, access: AccessLog): void {
   app.addHook('onRequest', (request, reply, next) => {
     const { mounted } = request.routeOptions.config;
     // Health is asked by machines that have no key.
@@ -154,16 +157,10 @@ function addHooks(app: FastifyInstance, door: Door, log: Log): void {
     send(reply, problem(new Refusal(404, 'not-found', 'no such route')));
   });
   app.addHook('onResponse', (request, reply, next) => {
-    // The route's pattern, not the path: ids and keys in it may be somebody's.
     const { id, method, principal } = request;
     const { url: route } = request.routeOptions;
-    const ms = Math.round(reply.elapsedTime);
-    if (!HEALTH.includes(route)) {
-      log.info(
-        { request: id, method, route, status: reply.statusCode, ms, principal: principal?.name },
-        'request',
-      );
-    }
+    const { statusCode: status, elapsedTime: ms } = reply;
+    if (!HEALTH.includes(route)) access.note({ id, method, route, status, ms, principal: principal?.name });
     next();
   });
 }

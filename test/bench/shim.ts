@@ -113,7 +113,7 @@ function writeConfig(folder: string): void {
   writeFileSync(join(folder, 'unbroker.config.json'), JSON.stringify({ notify }));
 }
 
-/** Neither logs its requests: the bare one has no log, ours is set to warnings. */
+/** As installed, the log level too. */
 async function startServer(
   started: StartedProcess[],
   file: string,
@@ -123,7 +123,7 @@ async function startServer(
 ): Promise<{ port: number; pid: number }> {
   const process = startScript(file, args, {
     cwd: folder,
-    env: { DATABASE_URL: database.url, UNBROKER_LOG_LEVEL: 'warn' },
+    env: { DATABASE_URL: database.url },
   });
   started.push(process);
   const [, port] = await process.waitFor(/listening on http:\/\/127\.0\.0\.1:(\d+)/);

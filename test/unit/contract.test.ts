@@ -1,5 +1,6 @@
 /** What surrounds a contract: its own checks, who may ask, what is looked at before it, times and queries. */
 import { describe, expect, it } from 'vitest';
+import { AccessLog } from '../../src/shims/access-log.js';
 import { digestOf, mayEnqueue, mayUse, presentedKey, principalOf } from '../../src/shims/auth.js';
 import { checkServeConfig } from '../../src/shims/config.js';
 import {
@@ -292,5 +293,44 @@ describe('the serve section', () => {
     expect(() => checkServeConfig(config)).toThrow(
       expect.objectContaining({ code: 'config-invalid', exitStatus: 2 }),
     );
+  });
+});
+
+describe('the access log', () => {
+  it('counts everything, shows refusals, and no more of them than it must', () => {
+    const lines: [string, Record<string, unknown>, string][] = [];
+    const note = (level: string) => (fields: object, message: string) =>
+      void lines.push([level, fields as Record<string, unknown>, message]);
+    const access = new AccessLog({
+      debug: note('debug'),
+      info: note('info'),
+      warn: note('warn'),
+      error: note('error'),
+    });
+    const answered = {
+      id: '1',
+      method: 'POST',
+      route: '/notifications',
+      status: 202,
+      ms: 3.4,
+      principal: 'orders',
+    };
+    access.note(answered);
+    access.note({ ...answered, ms: 9.6 });
+    for (let n = 0; n < 500; n += 1) access.note({ ...answered, status: 400, route: undefined });
+    const at = (level: string, message: string) => lines.filter(([l, , m]) => l === level && m === message);
+    expect(at('info', 'request')).toHaveLength(100);
+    expect(at('debug', 'request')).toHaveLength(402);
+    access.summarise();
+    expect(at('info', 'requests').map(([, fields]) => fields)).toEqual([
+      {
+        requests: [
+          { what: 'POST /notifications 202', count: 2, maxMs: 10 },
+          { what: 'POST (none) 400', count: 500, maxMs: 3 },
+        ],
+      },
+    ]);
+    access.close();
+    expect(at('info', 'requests')).toHaveLength(1);
   });
 });
