@@ -6,7 +6,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
 import type { DrainResult } from '../../adapters/rabbitmq/drain.js';
 import { until } from '../support/until.js';
-import { type DrainWorld, drainWorld } from './drain-world.js';
+import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
 
 let world: DrainWorld;
 beforeAll(async () => {
@@ -50,6 +50,13 @@ async function expectTwins(messages: number): Promise<void> {
   expect(rows).toEqual(Array.from({ length: messages / 2 }, (_, n) => ({ n, count: 2 })));
 }
 
+/** Messages whose ack the drain had proved before it died, plus those of the one ack that may have gone out. */
+async function ackedSoFar(): Promise<number> {
+  const { messageCount: main } = await world.channel.checkQueue(QUEUE);
+  const { messageCount: waiting } = await world.channel.checkQueue('wait');
+  return 200 - main - waiting;
+}
+
 describe('cut short', () => {
   test.each<DrainStep>(['imported', 'recorded', 'committed', 'acked', 'fenced'])(
     'at "%s" and run again',
@@ -69,6 +76,23 @@ describe('cut short', () => {
     expect(books).toMatchObject({ initial: 400, rows: 400, balanced: true });
     expect(books.absorbed).toBeGreaterThan(0);
     await expectTwins(400);
+  });
+
+  test('between commit and ack of a wait queue, which then expires into the main queue', async () => {
+    const { channel } = world;
+    const toMain = { 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': QUEUE };
+    await channel.assertQueue('wait', { durable: true, arguments: { 'x-message-ttl': 2_000, ...toMain } });
+    const send = (n: number) =>
+      world.publish('', 'wait', { n: Math.floor(n / 2) }, { headers: { z: 1, a: 'x' } });
+    await Promise.all(Array.from({ length: 200 }, (_, n) => send(n)));
+    await expect(drain({ onStep: dieAt('committed', 3) })).rejects.toThrow('died');
+    // All of them, the committed ones too, now without the redelivered flag and with x-death.
+    await untilReady(channel, QUEUE, 200 - (await ackedSoFar()));
+    const { books } = await drain();
+    await channel.deleteQueue('wait');
+    expect(books).toMatchObject({ initial: 200, rows: 200, balanced: true });
+    expect(books.absorbed).toBeGreaterThan(0);
+    await expectTwins(200);
   });
 
   test('by Ctrl-C: stops at a batch end, nothing comes back, and goes on', async () => {

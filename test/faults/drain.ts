@@ -55,6 +55,8 @@ const STEPS: readonly DrainStep[] = [
 ];
 const CHILD = fileURLToPath(new URL('drain-child.ts', import.meta.url));
 const CHILD_WITHIN_MS = 120_000;
+/** The last waiting message is let go after this long; a kill and a new start take one to three seconds. */
+const WAIT_MS = 10_000;
 
 export function bodiesOf(kind: Bodies, messages: number): string[] {
   return Array.from({ length: messages }, (_, index) => {
@@ -121,8 +123,8 @@ async function publish(url: string, shape: Shape, bodies: readonly string[]): Pr
     channel.publish('', waits ? wait : main, Buffer.from(body), {
       persistent: true,
       headers: { a: index % 2, b: 'same' },
-      // Some fall due before the drain begins, some in the middle, some behind a slower head.
-      ...(waits ? { expiration: String(500 + ((index * 37) % 12_000)) } : {}),
+      // Falling due one after the other while drains start and die: a batch that comes back comes partly here, partly there.
+      ...(waits ? { expiration: String(1_000 + Math.round((index / bodies.length) * WAIT_MS)) } : {}),
     });
   });
   await channel.waitForConfirms();
