@@ -184,8 +184,7 @@ export function jsonOf(text: string | undefined): unknown {
   }
 }
 
-const INSTANT =
-  /^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:[.,:](\d{1,9}))?\s*(Z|[+-]\d{2}:?\d{2})?$/;
+const INSTANT = /^(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:[.,:](\d{1,9}))?\s*(Z|[+-]\d{2}:?\d{2})?$/;
 
 /**
  * Epoch ms, rounded up, of the forms that libraries write: ISO 8601 with any fraction, and `2026-03-01 12:00:00:123456 Z`.
