@@ -6,7 +6,13 @@ import { type ImportedJob, type Json, LIMITS } from '../../src/jobs/job.js';
 import { isStorable, storableText } from '../../src/jobs/text.js';
 import { type BodyNote, type ReadBody, readBody } from './body.js';
 import { type Death, type Delivery, readDeaths, timestampMs } from './delivery.js';
-import { type Dialect, type DialectFields, firstRoute, type MessageView, type Reason } from './dialects/dialect.js';
+import {
+  type Dialect,
+  type DialectFields,
+  firstRoute,
+  type MessageView,
+  type Reason,
+} from './dialects/dialect.js';
 import { DIALECTS, dialectNamed, FALLBACK } from './dialects/known.js';
 import type { QueueRole, RuleAnswer, Rules } from './drain-config.js';
 import { type Due, dueAt } from './due.js';
@@ -86,9 +92,7 @@ export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: Mapp
   const rule = context.rules.for({ queue: queue.name, ...route, type: properties.type });
   const asked = claimed === undefined || (claimed.requests === true && forQueue.dialect === undefined);
   const excluded =
-    rule.exclude ??
-    claimed?.fields.exclude?.(view) ??
-    (asked ? rpcReason(properties.replyTo) : undefined);
+    rule.exclude ?? claimed?.fields.exclude?.(view) ?? (asked ? rpcReason(properties.replyTo) : undefined);
   if (excluded !== undefined) {
     return {
       job: null,
@@ -114,7 +118,8 @@ function chooseDialect(view: MessageView, rule: RuleAnswer): Dialect | undefined
 
 /** Somebody waits for the answer on a connection that will not exist any more. */
 function rpcReason(replyTo: string | undefined): string | undefined {
-  if (replyTo === undefined || !/^amq\.(rabbitmq\.reply-to|gen-)/.test(replyTo)) return undefined;
+  if (replyTo === undefined || !/^(?:amq\.(?:rabbitmq\.reply-to|gen-)|easynetq\.response\.)/.test(replyTo))
+    return undefined;
   return 'rpc: a request whose caller waits on a temporary reply queue';
 }
 
@@ -132,21 +137,24 @@ function toRow(
   const opaque = fields.opaque?.(view);
   const { payloadText, body, note, type } = payloadOf(view, fields, kind !== null, opaque !== undefined);
   if (note !== null) notes.push(`body-${note}`);
-  const due = dialectDue(fields, view, rule) ?? dueAt({
-    waiting: queue.role === 'wait',
-    applicationMs: fields.dueMs?.(view),
-    queueTtlMs: queue.ttlMs,
-    expiration: delivery.properties.expiration,
-    deaths,
-    headers: delivery.headers,
-    feeders: queue.feeders,
-    nowMs: context.nowMs,
-    policy: rule.runAt ?? 'latest',
-  });
+  const due =
+    dialectDue(fields, view, rule) ??
+    dueAt({
+      waiting: queue.role === 'wait',
+      applicationMs: fields.dueMs?.(view),
+      queueTtlMs: queue.ttlMs,
+      expiration: delivery.properties.expiration,
+      deaths,
+      headers: delivery.headers,
+      feeders: queue.feeders,
+      nowMs: context.nowMs,
+      policy: rule.runAt ?? 'latest',
+    });
   if (!due.exact) notes.push('run-at-bounds');
   const attempts = attemptsOf(view, fields, context.trustDeliveryCount);
   const left = fields.attemptsLeft?.(view);
-  const wanted = rule.maxAttempts ?? fields.maxAttempts?.(view) ?? (left === undefined ? left : attempts + left);
+  const wanted =
+    rule.maxAttempts ?? fields.maxAttempts?.(view) ?? (left === undefined ? left : attempts + left);
   const unread = opaque ?? (note === null ? undefined : bodyError(note));
   const fate = fateOf(view, queue, rule, fields, kind, unread, attempts);
   const identity = identityOf(view, fields, attempts);
@@ -184,7 +192,9 @@ function dialectDue(fields: DialectFields, view: MessageView, rule: RuleAnswer):
 
 function identityOf(view: MessageView, fields: DialectFields, attempt: number): Identity | null {
   const id = fields.id?.(view) ?? view.delivery.properties.messageId;
-  return id === undefined || id === '' ? null : { homeQueue: homeOf(view, fields), id: shortText(id), attempt };
+  return id === undefined || id === ''
+    ? null
+    : { homeQueue: homeOf(view, fields), id: shortText(id), attempt };
 }
 
 function usableKind(kind: string | undefined): string | null {
@@ -204,8 +214,7 @@ interface Payload {
 function payloadOf(view: MessageView, fields: DialectFields, mapped: boolean, opaque: boolean): Payload {
   const { delivery, body: outer } = view;
   const inner = mapped ? fields.inner?.(view) : undefined;
-  const read: ReadBody =
-    inner === undefined ? outer : readBody(inner.bytes, undefined, { careful: true });
+  const read: ReadBody = inner === undefined ? outer : readBody(inner.bytes, undefined, { careful: true });
   if (opaque || read.payloadText === null) {
     const type = inner === undefined ? contentType(delivery) : inner.contentType;
     return { payloadText: null, body: inner?.bytes ?? delivery.body, note: opaque ? null : read.note, type };
