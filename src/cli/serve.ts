@@ -59,16 +59,17 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
   return status;
 }
 
-function portOf(text: string): number {
+/** `name` is the option's. */
+export function portOf(text: string, name = '--port'): number {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
   if (port <= 65_535) return port;
-  throw new UnbrokerError('config-invalid', '--port is not valid', {
+  throw new UnbrokerError('config-invalid', `${name} is not valid`, {
     hint: 'It must be a whole number from 0 to 65535.',
     exitStatus: EXIT.badInput,
   });
 }
 
-function cannotListen(error: unknown): unknown {
+export function cannotListen(error: unknown): unknown {
   const code = (error as { code?: unknown }).code;
   if (typeof code !== 'string' || !['EADDRINUSE', 'EACCES', 'EADDRNOTAVAIL', 'ENOTFOUND'].includes(code))
     return error;

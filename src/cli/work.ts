@@ -6,9 +6,12 @@ import { parseDuration } from '../check.js';
 import { WORKER_BOUNDS } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Handler } from '../jobs/handler.js';
-import { createWorker, type WorkerEvent } from '../jobs/worker.js';
+import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
+import { createMetrics, type Metrics } from '../jobs/worker-metrics.js';
+import { type MetricsServer, serveMetrics } from '../metrics-server.js';
 import { type Context, run } from './context.js';
 import { print, printJson } from './output.js';
+import { cannotListen, portOf } from './serve.js';
 
 interface WorkOptions {
   readonly concurrency?: string;
@@ -16,6 +19,8 @@ interface WorkOptions {
   readonly grace?: string;
   readonly untilIdle?: boolean;
   readonly listen: boolean;
+  readonly metricsPort?: string;
+  readonly metricsHost: string;
 }
 
 /** Less than the 30 s that a container gets between SIGTERM and SIGKILL. */
@@ -29,6 +34,8 @@ export function workCommand(): Command {
     .option('--grace <duration>', 'how long a stopping worker waits for what runs (default 25s)')
     .option('--until-idle', 'end when nothing is due')
     .option('--no-listen', 'poll only; for a DATABASE_URL that leads through a pooler')
+    .option('--metrics-port <n>', 'serve /metrics, /livez and /readyz there; 0 takes any free one')
+    .option('--metrics-host <address>', 'address for these; they have no keys', '127.0.0.1')
     .action(run(work));
 }
 
@@ -38,6 +45,11 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
   const pool = await context.migratedPool(5);
   const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0 };
   const names = { complete: 'done', retry: 'retried', snooze: 'snoozed', discard: 'dead' } as const;
+  const metrics =
+    options.metricsPort === undefined ? undefined : createMetrics({ db: pool, schema: context.schema });
+  const watched: { worker?: Worker } = {};
+  const server =
+    metrics && (await openMetrics(context, options, metrics, () => watched.worker?.ready === true));
 
   return new Promise((resolveStatus) => {
     let ending = false;
@@ -49,15 +61,18 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
       ...settings,
       ...(options.listen ? { listen: () => context.listen() } : {}),
       onEvent: (event: WorkerEvent) => {
+        metrics?.onEvent(event);
         if (event.type === 'settled') counts[names[event.outcome.type]] += 1;
         if (event.type === 'lost') counts.lost += 1;
         if (event.type === 'idle' && options.untilIdle) end(EXIT.ok);
       },
     });
+    watched.worker = worker;
     const end = (status: number): void => {
       if (ending) return;
       ending = true;
-      void worker.stop({ deadlineMs: graceMs }).then(() => {
+      void worker.stop({ deadlineMs: graceMs }).then(async () => {
+        await server?.close();
         process.off('SIGINT', interrupt).off('SIGTERM', terminate);
         if (context.json) printJson(counts);
         else
@@ -76,6 +91,21 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
     worker.start();
     context.log.info({ kinds: Object.keys(handlers), ...settings }, 'working');
   });
+}
+
+async function openMetrics(
+  context: Context,
+  { metricsPort = '', metricsHost }: WorkOptions,
+  metrics: Metrics,
+  ready: () => boolean,
+): Promise<MetricsServer> {
+  const port = portOf(metricsPort, '--metrics-port');
+  const text = () => metrics.text();
+  const server = await serveMetrics({ host: metricsHost, port, text, ready }).catch((error: unknown) => {
+    throw cannotListen(error);
+  });
+  context.log.info({ listening: `${server.url}/metrics` }, 'metrics are served');
+  return server;
 }
 
 function workerSettings(context: Context, options: WorkOptions) {

@@ -1,0 +1,284 @@
+/**
+ * What a worker's events and the jobs table say, as metrics. Events are counted as they come; the table is asked, with
+ * bounded statements (backlog.ts), when somebody scrapes, and at most every quarter of a minute. Kinds are the only
+ * label that grows, and it is bounded. It never counts the table.
+ */
+import { METRICS_CONTENT_TYPE, Registry, type Sample } from '../metrics.js';
+import { type Backlog, createBacklog, type KindBacklog, type KindLeases } from './backlog.js';
+import type { ClaimedJob, Queryable } from './job.js';
+import { DEFAULT_SCHEMA } from './schema-name.js';
+import { within } from './signal.js';
+import { createStore, type Store } from './store.js';
+import type { WorkerEvent } from './worker.js';
+
+export interface MetricsOptions {
+  /** Asked for what waits and runs in the whole table. Default: only this process's events are counted. */
+  readonly db?: Queryable;
+  /** Default `unbroker`. */
+  readonly schema?: string;
+  /** Kinds with series of their own; those that come later are counted as `(other)`. Default 100. */
+  readonly maxKinds?: number;
+  /** The database is asked at most this often. Default 15,000. */
+  readonly sampleMs?: number;
+}
+
+export interface Metrics {
+  /** `createWorker({ onEvent: metrics.onEvent })`. */
+  readonly onEvent: (event: WorkerEvent) => void;
+  /** What a scrape gets; `contentType` says how. Never rejects: without a database the gauges are left out. */
+  text(): Promise<string>;
+  readonly contentType: string;
+  /** For more metrics of one's own in the same text. */
+  readonly registry: Registry;
+}
+
+const OTHER = '(other)';
+/** A scrape waits so long for the database, then it gets what is known. */
+const MAX_SAMPLE_MS = 2_000;
+
+export function createMetrics(options: MetricsOptions = {}): Metrics {
+  const registry = new Registry();
+  const kinds = new KindNames(options.maxKinds ?? 100);
+  const gauges =
+    options.db === undefined
+      ? undefined
+      : new TableGauges(
+          registry,
+          kinds,
+          options.db,
+          options.schema ?? DEFAULT_SCHEMA,
+          options.sampleMs ?? 15_000,
+        );
+  const events = new EventCounts(registry, kinds, () => gauges?.clockOffsetMs ?? 0);
+  return {
+    onEvent: (event) => events.count(event),
+    async text() {
+      await gauges?.refresh();
+      return registry.text();
+    },
+    contentType: METRICS_CONTENT_TYPE,
+    registry,
+  };
+}
+
+/** The first so many kinds keep their names. */
+class KindNames {
+  readonly #known = new Set<string>();
+
+  constructor(private readonly max: number) {}
+
+  label(kind: string): string {
+    if (this.#known.has(kind)) return kind;
+    if (this.#known.size >= this.max) return OTHER;
+    this.#known.add(kind);
+    return kind;
+  }
+}
+
+type Ends = 'complete' | 'retry' | 'snooze' | 'discard';
+
+/** What a job passes. Kept by kind, so that counting one is adding to fields. */
+interface KindSeries {
+  readonly claimed: { value: number };
+  readonly settled: Readonly<Record<Ends, { value: number }>>;
+  readonly lost: { value: number };
+  readonly lag: { observe(seconds: number): void };
+  readonly duration: { observe(seconds: number): void };
+}
+
+class EventCounts {
+  readonly #kinds: KindNames;
+  readonly #offsetMs: () => number;
+  readonly #series = new Map<string, KindSeries>();
+  /** Since when this process has had each job. */
+  readonly #held = new Map<ClaimedJob, number>();
+  readonly #metrics;
+
+  constructor(registry: Registry, kinds: KindNames, offsetMs: () => number) {
+    this.#kinds = kinds;
+    this.#offsetMs = offsetMs;
+    this.#metrics = {
+      claimed: registry.counter('unbroker_jobs_claimed_total', 'Jobs claimed by this process.'),
+      settled: registry.counter('unbroker_jobs_settled_total', 'Outcomes written by this process.'),
+      lost: registry.counter(
+        'unbroker_leases_lost_total',
+        'Jobs whose lease ended before their outcome was written.',
+      ),
+      lag: registry.histogram('unbroker_job_lag_seconds', 'From run_at to the claim.'),
+      duration: registry.histogram(
+        'unbroker_job_duration_seconds',
+        'From the claim to the outcome written, of jobs that this process ended.',
+      ),
+      reaped: registry.counter(
+        'unbroker_jobs_reaped_total',
+        'Jobs of any worker whose ended lease this process took back, by the state they got.',
+      ),
+      fired: registry.counter('unbroker_jobs_fired_total', 'Jobs that this process fired by schedule.'),
+      errors: registry
+        .counter('unbroker_database_errors_total', 'Times the database did not answer.')
+        .with({}),
+    };
+    registry.gauge('unbroker_worker_jobs', 'Jobs that this process holds.', () => [
+      { labels: {}, value: this.#held.size },
+    ]);
+  }
+
+  count(event: WorkerEvent): void {
+    if (event.type === 'claimed') this.#claimed(event.jobs);
+    else if (event.type === 'settled') this.#settled(event.job, event.outcome.type);
+    else if (event.type === 'lost') {
+      // Said once by the leases and once more by a settlement that came too late.
+      if (this.#held.delete(event.job)) this.#of(event.job.kind).lost.value += 1;
+    } else if (event.type === 'reaped') {
+      for (const { kind, state } of event.jobs)
+        this.#metrics.reaped.with({ kind: this.#kinds.label(kind), state }).value += 1;
+    } else if (event.type === 'fired') {
+      for (const { kind, jobs } of event.schedules)
+        this.#metrics.fired.with({ kind: this.#kinds.label(kind) }).value += jobs.length;
+    } else if (event.type === 'database-error') this.#metrics.errors.value += 1;
+  }
+
+  #claimed(jobs: readonly ClaimedJob[]): void {
+    const now = performance.now();
+    // run_at is by the database's clock.
+    const databaseNow = Date.now() + this.#offsetMs();
+    for (const job of jobs) {
+      const series = this.#of(job.kind);
+      series.claimed.value += 1;
+      series.lag.observe(Math.max(0, databaseNow - job.runAtMs) / 1_000);
+      this.#held.set(job, now);
+    }
+  }
+
+  #settled(job: ClaimedJob, end: Ends): void {
+    const series = this.#of(job.kind);
+    series.settled[end].value += 1;
+    const since = this.#held.get(job);
+    if (since === undefined) return;
+    this.#held.delete(job);
+    series.duration.observe((performance.now() - since) / 1_000);
+  }
+
+  #of(kind: string): KindSeries {
+    let series = this.#series.get(kind);
+    if (series !== undefined) return series;
+    const label = this.#kinds.label(kind);
+    const { claimed, settled, lost, lag, duration } = this.#metrics;
+    const ends = (outcome: Ends) => settled.with({ kind: label, outcome });
+    series = {
+      claimed: claimed.with({ kind: label }),
+      settled: {
+        complete: ends('complete'),
+        retry: ends('retry'),
+        snooze: ends('snooze'),
+        discard: ends('discard'),
+      },
+      lost: lost.with({ kind: label }),
+      lag: lag.with({ kind: label }),
+      duration: duration.with({ kind: label }),
+    };
+    this.#series.set(kind, series);
+    return series;
+  }
+}
+
+interface TableSample {
+  readonly backlog: readonly KindBacklog[];
+  readonly leases: readonly KindLeases[];
+}
+
+/** What waits and runs in the table, as of the last sample. */
+class TableGauges {
+  /** The database's clock minus ours. */
+  clockOffsetMs = 0;
+  readonly #table: Backlog;
+  readonly #store: Store;
+  #sample: TableSample | undefined;
+  #sampledAt = Number.NEGATIVE_INFINITY;
+  #sampling: Promise<void> | undefined;
+
+  constructor(
+    registry: Registry,
+    private readonly kinds: KindNames,
+    private readonly db: Queryable,
+    schema: string,
+    private readonly sampleMs: number,
+  ) {
+    this.#table = createBacklog(schema);
+    this.#store = createStore(schema);
+    const of = <Row extends { readonly kind: string }>(
+      rows: () => readonly Row[] | undefined,
+      read: (row: Row) => number,
+      combine: (values: readonly number[]) => number,
+    ) => {
+      return () => byKind(rows() ?? [], (row) => this.kinds.label(row.kind), read, combine);
+    };
+    const backlog = () => this.#sample?.backlog;
+    const leases = () => this.#sample?.leases;
+    registry.gauge(
+      'unbroker_jobs_due',
+      'Ready jobs that are due, counted up to 1,000 for each priority.',
+      of(backlog, (row) => row.due, sum),
+    );
+    registry.gauge(
+      'unbroker_jobs_oldest_due_seconds',
+      'How long the oldest due job of the kind has been due.',
+      of(backlog, (row) => (row.oldestDueMs ?? 0) / 1_000, max),
+    );
+    registry.gauge(
+      'unbroker_jobs_running',
+      'Running jobs of all workers, the first 10,000.',
+      of(leases, (row) => row.running, sum),
+    );
+    registry.gauge(
+      'unbroker_leases_expired',
+      'Of these, jobs whose lease has ended and was not taken back.',
+      of(leases, (row) => row.expired, sum),
+    );
+    registry.gauge('unbroker_table_up', 'Whether the table answered when it was last asked.', () => [
+      { labels: {}, value: this.#sample === undefined ? 0 : 1 },
+    ]);
+  }
+
+  /** One question at a time, however many scrape; who scrapes meanwhile waits for the same answer. */
+  async refresh(): Promise<void> {
+    if (this.#sampling === undefined) {
+      if (performance.now() - this.#sampledAt < this.sampleMs) return;
+      this.#sampledAt = performance.now();
+      this.#sampling = this.#ask().finally(() => {
+        this.#sampling = undefined;
+      });
+    }
+    await within(this.#sampling, MAX_SAMPLE_MS).catch(() => undefined);
+  }
+
+  async #ask(): Promise<void> {
+    try {
+      const sentAt = Date.now();
+      const databaseNow = await this.#store.clock(this.db);
+      this.clockOffsetMs = databaseNow - (sentAt + Date.now()) / 2;
+      const backlog = await this.#table.backlog(this.db);
+      this.#sample = { backlog, leases: await this.#table.leases(this.db) };
+    } catch {
+      // Old numbers would look like new ones. The worker's own events say that the database is away.
+      this.#sample = undefined;
+    }
+  }
+}
+
+const sum = (values: readonly number[]): number => values.reduce((all, value) => all + value, 0);
+const max = (values: readonly number[]): number => Math.max(...values);
+
+function byKind<Row>(
+  rows: readonly Row[],
+  label: (row: Row) => string,
+  read: (row: Row) => number,
+  combine: (values: readonly number[]) => number,
+): Sample[] {
+  const groups = new Map<string, number[]>();
+  for (const row of rows) {
+    const kind = label(row);
+    groups.set(kind, [...(groups.get(kind) ?? []), read(row)]);
+  }
+  return [...groups].map(([kind, values]) => ({ labels: { kind }, value: combine(values) }));
+}
