@@ -9,7 +9,7 @@ import { isConst, isNodeGlobal, localSymbol } from './origins.js';
 import { isPure } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import { contains, eachNode, isFn, isReference, lineOf, quote } from './syntax.js';
+import { contains, eachNode, eachOwnNode, isFn, isReference, lineOf, quote } from './syntax.js';
 import type { Evaluator } from './values.js';
 
 export interface Availability {
@@ -47,6 +47,28 @@ export class Availabilities {
     const run = new Check(move, this.checker, this.values, this);
     for (const node of move.nodes) run.expression(node);
     return { obstacles: run.obstacles, moved: run.inOrder(), shared: run.shared };
+  }
+
+  /** Whether a handle means the same at another place of its function: nothing there hides its name. */
+  isVisible(handle: ts.Expression, at: ts.Node): boolean {
+    let root = handle;
+    while (ts.isPropertyAccessExpression(root)) root = root.expression;
+    if (root.kind === ts.SyntaxKind.ThisKeyword) return thisOwner(handle) === thisOwner(at);
+    const there = this.checker.getSymbolsInScope(at, ts.SymbolFlags.Value | ts.SymbolFlags.Alias);
+    return !ts.isIdentifier(root) || there.includes(this.checker.getSymbolAtLocation(root) as ts.Symbol);
+  }
+
+  /** Calls in the arguments that the enqueue would leave out and that do something. */
+  lostCalls(call: ts.CallExpression, kept: readonly ts.Expression[]): ts.Node[] {
+    const lost: ts.Node[] = [];
+    for (const argument of call.arguments) {
+      eachOwnNode(argument, (n) => {
+        if (!ts.isCallExpression(n) && !ts.isAwaitExpression(n)) return;
+        if (kept.some((k) => contains(k, n) || contains(n, k)) || lost.some((l) => contains(l, n))) return;
+        if (!this.isPlain(n) && this.resolver.roleOf(n)?.pkg !== 'amqplib') lost.push(n);
+      });
+    }
+    return lost;
   }
 
   /** Plain enough to be evaluated a few statements earlier: no await, and nothing called has an effect. */
@@ -131,6 +153,9 @@ class Check {
 
   expression(node: ts.Expression): void {
     eachNode(node, (n) => {
+      if (n.kind === ts.SyntaxKind.ThisKeyword && thisOwner(n) !== thisOwner(this.move.target)) {
+        this.obstacle('this (another one where the commit is)');
+      }
       if (ts.isAwaitExpression(n)) this.obstacle(quote(n));
       if (ts.isCallExpression(n) && !this.owner.isPlain(n)) this.obstacle(quote(n));
     });
@@ -229,6 +254,13 @@ class Check {
   private obstacle(what: string): void {
     this.obstacles.push({ code: 'payload-made-after-commit', what });
   }
+}
+
+/** The function or class that decides what `this` is. */
+function thisOwner(node: ts.Node): ts.Node {
+  let n = node.parent;
+  while (!ts.isSourceFile(n) && (ts.isArrowFunction(n) || !(isFn(n) || ts.isClassLike(n)))) n = n.parent;
+  return n;
 }
 
 /** Every name that a declaration binds. */

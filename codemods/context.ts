@@ -103,6 +103,9 @@ export class Contexts {
     if (query === undefined || scopeOf(last.at) !== scope) {
       return [{ code: 'no-transaction-here', what: this.callee(last) }];
     }
+    if (query.sql !== 'write' && query.sql !== 'unknown') {
+      return [{ code: 'transaction-unclear', what: `line ${lineOf(last.at)}, ${quote(last.at)}` }];
+    }
     if (query.on === 'pool')
       return [{ code: 'path-without-write', what: `line ${lineOf(last.at)}, ${quote(last.at)}` }];
     const handle = query.handle;

@@ -1,38 +1,24 @@
 /**
- * What an expression is: a value of which package, or which function of the repository's own. Types are asked
- * first; where they are `any` (no installed packages, plain JavaScript) the value is traced through imports,
- * annotations, initialisers and assignments. It refuses to conclude anything from the name of a method or variable.
+ * What a call calls: a package's function, the repository's own, a builtin, or something that cannot be told.
+ * Interfaces lead to what implements them, aliases to what they stand for.
  */
 
 import { ts } from 'ts-morph';
+import { Instances } from './instances.js';
 import {
   calledName,
   declaredIn,
-  isAnyKeyword,
   isConst,
-  isFallback,
   isLibrary,
   isNodeGlobal,
-  isNothing,
-  isNothingType,
   isOpaque,
   isTestFile,
-  memberOf,
-  requiredModule,
-  returnsOf,
-  specifierOf,
   throughOf,
 } from './origins.js';
-import { packageOfSpecifier, tableOf } from './packages.js';
 import type { Analysis } from './program.js';
 import { ProgramIndex } from './program-index.js';
-import { bare, type Fn, isFn, unwrapped } from './syntax.js';
-
-/** A value of a package: `amqplib`'s `channel`, `pg`'s `pool`, or `other` for what the tables do not name. */
-export interface Role {
-  readonly pkg: string;
-  readonly what: string;
-}
+import { type Role, Roles } from './roles.js';
+import { bare, type Fn, isFn } from './syntax.js';
 
 export type Callee =
   | { readonly kind: 'package'; readonly role: Role; readonly method: string }
@@ -40,209 +26,26 @@ export type Callee =
   | { readonly kind: 'builtin' }
   | { readonly kind: 'unresolved'; readonly name: string };
 
-const MAX_DEPTH = 25;
-
 export class Resolver {
   private readonly checker: ts.TypeChecker;
   private readonly callees = new Map<ts.CallExpression, Callee>();
-  private readonly roles = new Map<ts.Expression, Role | undefined>();
+  private readonly roles: Roles;
   private readonly index: ProgramIndex;
+  private readonly instances: Instances;
 
   constructor(readonly analysis: Analysis) {
     this.checker = analysis.checker;
     this.index = new ProgramIndex(analysis);
+    const functionsOf = (call: ts.CallExpression): readonly Fn[] => {
+      const callee = this.calleeOf(call);
+      return callee.kind === 'own' ? callee.fns : [];
+    };
+    this.roles = new Roles(this.checker, this.index, functionsOf);
+    this.instances = new Instances(this.checker, this.index, functionsOf);
   }
 
-  // ── roles ──
-
-  roleOf(expression: ts.Expression, seen: ReadonlySet<ts.Node> = new Set()): Role | undefined {
-    const e = unwrapped(expression);
-    if (seen.has(e) || seen.size > MAX_DEPTH) return undefined;
-    if (this.roles.has(e)) return this.roles.get(e);
-    const type = this.checker.getTypeAtLocation(e);
-    const role =
-      this.roleOfType(type) ?? (isOpaque(type) ? this.traced(e, new Set([...seen, e])) : undefined);
-    if (seen.size === 0) this.roles.set(e, role);
-    return role;
-  }
-
-  roleOfType(given: ts.Type, depth = 0): Role | undefined {
-    const type = this.checker.getAwaitedType(given) ?? given;
-    if (depth > 5) return undefined;
-    if (type.isUnion()) {
-      const parts = type.types.filter(
-        (t) => !(t.flags & (ts.TypeFlags.Undefined | ts.TypeFlags.Null | ts.TypeFlags.Void)),
-      );
-      return agreed(parts.map((t) => this.roleOfType(t, depth + 1)));
-    }
-    if (type.isIntersection())
-      return type.types.map((t) => this.roleOfType(t, depth + 1)).find((r) => r !== undefined);
-    if (type.flags & ts.TypeFlags.TypeParameter) {
-      const bound = this.checker.getBaseConstraintOfType(type);
-      return bound === undefined || bound === type ? undefined : this.roleOfType(bound, depth + 1);
-    }
-    const symbol = type.getSymbol();
-    const declaration = symbol?.declarations?.[0];
-    if (symbol === undefined || declaration === undefined) return undefined;
-    const pkg = declaredIn(declaration);
-    if (pkg !== undefined) return { pkg, what: tableOf(pkg).types[symbol.name] ?? 'other' };
-    if (!type.isClassOrInterface()) return undefined;
-    return this.checker
-      .getBaseTypes(type)
-      .map((base) => this.roleOfType(base, depth + 1))
-      .find((r) => r !== undefined && r.what !== 'other');
-  }
-
-  private traced(e: ts.Expression, seen: ReadonlySet<ts.Node>): Role | undefined {
-    if (ts.isIdentifier(e)) return this.tracedSymbol(this.checker.getSymbolAtLocation(e), seen);
-    if (ts.isCallExpression(e)) return this.tracedCall(e, seen);
-    if (ts.isNewExpression(e)) {
-      const made = this.roleOf(e.expression, seen);
-      return made && { pkg: made.pkg, what: tableOf(made.pkg).news[made.what] ?? 'other' };
-    }
-    if (ts.isPropertyAccessExpression(e)) {
-      const owner = this.roleOf(e.expression, seen);
-      if (owner !== undefined) return { pkg: owner.pkg, what: memberOf(owner.what, e.name.text) };
-      return this.tracedSymbol(this.checker.getSymbolAtLocation(e.name), seen);
-    }
-    if (ts.isBinaryExpression(e) && isFallback(e.operatorToken.kind)) {
-      return agreed([e.left, e.right].filter((x) => !isNothing(x)).map((x) => this.roleOf(x, seen)));
-    }
-    if (ts.isConditionalExpression(e)) {
-      return agreed([e.whenTrue, e.whenFalse].filter((x) => !isNothing(x)).map((x) => this.roleOf(x, seen)));
-    }
-    return undefined;
-  }
-
-  private tracedCall(call: ts.CallExpression, seen: ReadonlySet<ts.Node>): Role | undefined {
-    const required = requiredModule(call);
-    if (required !== undefined) {
-      const pkg = packageOfSpecifier(required);
-      return pkg === undefined ? undefined : { pkg, what: 'module' };
-    }
-    const made = this.roleOf(call.expression, seen);
-    if (made !== undefined) return { pkg: made.pkg, what: tableOf(made.pkg).calls[made.what] ?? 'other' };
-    const callee = this.calleeOf(call);
-    if (callee.kind !== 'own') return undefined;
-    return agreed(callee.fns.map((fn) => this.returned(fn, seen)));
-  }
-
-  /** What a function of the repository's own gives back. */
-  private returned(fn: Fn, seen: ReadonlySet<ts.Node>): Role | undefined {
-    if (seen.has(fn)) return undefined;
-    const inner = new Set([...seen, fn]);
-    if (fn.type !== undefined) return this.annotated(fn.type, inner);
-    return agreed(
-      returnsOf(fn)
-        .filter((x) => !isNothing(x))
-        .map((x) => this.roleOf(x, inner)),
-    );
-  }
-
-  private tracedSymbol(symbol: ts.Symbol | undefined, seen: ReadonlySet<ts.Node>): Role | undefined {
-    const declaration = symbol?.declarations?.[0];
-    if (symbol === undefined || declaration === undefined || seen.has(declaration)) return undefined;
-    const inner = new Set([...seen, declaration]);
-    if (symbol.flags & ts.SymbolFlags.Alias) return this.tracedImport(symbol, declaration, inner);
-    if (ts.isBindingElement(declaration)) return this.tracedBinding(declaration, inner);
-    const typed =
-      ts.isVariableDeclaration(declaration) ||
-      ts.isParameter(declaration) ||
-      ts.isPropertyDeclaration(declaration) ||
-      ts.isPropertySignature(declaration) ||
-      ts.isGetAccessorDeclaration(declaration);
-    if (typed && declaration.type !== undefined) {
-      const role = this.annotated(declaration.type, inner);
-      if (role !== undefined || !isAnyKeyword(declaration.type)) return role;
-    }
-    if (ts.isGetAccessorDeclaration(declaration)) return this.returned(declaration, inner);
-    const born: ts.Expression[] = [...this.index.assignedTo(symbol)];
-    if ('initializer' in declaration && declaration.initializer !== undefined) {
-      born.push(declaration.initializer as ts.Expression);
-    }
-    if (ts.isPropertyAssignment(declaration)) born.push(declaration.initializer);
-    if (ts.isShorthandPropertyAssignment(declaration)) {
-      return this.tracedSymbol(this.checker.getShorthandAssignmentValueSymbol(declaration), inner);
-    }
-    if (ts.isParameter(declaration)) born.push(...this.passedTo(declaration));
-    const fromCallback = ts.isParameter(declaration) ? this.callbackRole(declaration, inner) : undefined;
-    return fromCallback ?? agreed(born.filter((x) => !isNothing(x)).map((x) => this.roleOf(x, inner)));
-  }
-
-  private tracedImport(
-    symbol: ts.Symbol,
-    declaration: ts.Node,
-    seen: ReadonlySet<ts.Node>,
-  ): Role | undefined {
-    const specifier = specifierOf(declaration);
-    const pkg = specifier === undefined ? undefined : packageOfSpecifier(specifier);
-    const target = this.checker.getAliasedSymbol(symbol);
-    const resolved = target.declarations?.[0];
-    if (resolved !== undefined && declaredIn(resolved) === undefined) {
-      if (ts.isExportAssignment(resolved)) return this.roleOf(resolved.expression, seen);
-      return this.tracedSymbol(target, seen);
-    }
-    if (pkg === undefined) return undefined;
-    if (!ts.isImportSpecifier(declaration)) return { pkg, what: 'module' };
-    const name = (declaration.propertyName ?? declaration.name).text;
-    return { pkg, what: name === 'default' ? 'module' : memberOf('module', name) };
-  }
-
-  /** `const { Pool } = require('pg')`, `const { channel } = broker`. */
-  private tracedBinding(element: ts.BindingElement, seen: ReadonlySet<ts.Node>): Role | undefined {
-    const pattern = element.parent;
-    const holder = pattern.parent;
-    if (!ts.isObjectBindingPattern(pattern) || element.dotDotDotToken !== undefined) return undefined;
-    const key = element.propertyName ?? element.name;
-    if (!ts.isIdentifier(key) || !ts.isVariableDeclaration(holder) || holder.initializer === undefined)
-      return undefined;
-    const owner = this.roleOf(holder.initializer, seen);
-    if (owner !== undefined) return { pkg: owner.pkg, what: memberOf(owner.what, key.text) };
-    const property = this.checker.getTypeAtLocation(holder.initializer).getProperty(key.text);
-    return this.tracedSymbol(property, seen);
-  }
-
-  private annotated(node: ts.TypeNode, seen: ReadonlySet<ts.Node>): Role | undefined {
-    const typed = this.roleOfType(this.checker.getTypeFromTypeNode(node));
-    if (typed !== undefined) return typed;
-    if (ts.isUnionTypeNode(node)) {
-      return agreed(node.types.filter((t) => !isNothingType(t)).map((t) => this.annotated(t, seen)));
-    }
-    if (!ts.isTypeReferenceNode(node)) return undefined;
-    const name = node.typeName;
-    if (ts.isIdentifier(name) && name.text === 'Promise' && node.typeArguments?.[0] !== undefined) {
-      return this.annotated(node.typeArguments[0], seen);
-    }
-    const last = ts.isIdentifier(name) ? name : name.right;
-    const base = ts.isIdentifier(name) ? undefined : name.left;
-    const imported = this.checker.getSymbolAtLocation(
-      base !== undefined && ts.isIdentifier(base) ? base : last,
-    );
-    const declaration = imported?.declarations?.[0];
-    const specifier = declaration === undefined ? undefined : specifierOf(declaration);
-    const pkg = specifier === undefined ? undefined : packageOfSpecifier(specifier);
-    if (pkg === undefined || declaration === undefined) return undefined;
-    const original = ts.isImportSpecifier(declaration)
-      ? (declaration.propertyName ?? declaration.name).text
-      : last.text;
-    return { pkg, what: tableOf(pkg).types[base === undefined ? original : last.text] ?? 'other' };
-  }
-
-  /** `pool.connect((error, client) => …)`: the second parameter is what the awaited call would give. */
-  private callbackRole(parameter: ts.ParameterDeclaration, seen: ReadonlySet<ts.Node>): Role | undefined {
-    const fn = parameter.parent;
-    if (!isFn(fn) || !ts.isCallExpression(fn.parent) || fn.parameters.indexOf(parameter) !== 1)
-      return undefined;
-    const made = this.roleOf(fn.parent.expression, seen);
-    const what = made && tableOf(made.pkg).calls[made.what];
-    return made !== undefined && what !== undefined ? { pkg: made.pkg, what } : undefined;
-  }
-
-  private passedTo(parameter: ts.ParameterDeclaration): ts.Expression[] {
-    const fn = parameter.parent;
-    if (!isFn(fn)) return [];
-    const position = fn.parameters.indexOf(parameter);
-    return this.index.callsOf(fn).flatMap((call) => call.arguments[position] ?? []);
+  roleOf(expression: ts.Expression): Role | undefined {
+    return this.roles.roleOf(expression);
   }
 
   /** Whether a variable or property is ever assigned after its declaration. */
@@ -268,7 +71,7 @@ export class Resolver {
       const role = this.roleOf(target.expression);
       if (role !== undefined) return { kind: 'package', role, method: target.name.text };
     }
-    const bound = this.boundMethod(target);
+    const bound = this.boundMethod(target) ?? this.unionMethod(target);
     if (bound !== undefined) return bound;
     const declaration = this.checker.getResolvedSignature(call)?.declaration;
     if (declaration !== undefined && declaration.kind !== ts.SyntaxKind.JSDocSignature) {
@@ -276,11 +79,20 @@ export class Resolver {
       if (pkg !== undefined)
         return { kind: 'package', role: { pkg, what: 'module' }, method: calledName(call) };
       if (isLibrary(declaration)) return { kind: 'builtin' };
-      const own = this.ownFunctions(declaration);
+      const isSuper =
+        ts.isPropertyAccessExpression(target) && target.expression.kind === ts.SyntaxKind.SuperKeyword;
+      const own = isSuper ? this.ownFunctions(declaration).slice(0, 1) : this.ownFunctions(declaration);
       if (own.length > 0) return { kind: 'own', fns: own, through: throughOf(declaration) };
     }
     const role = ts.isIdentifier(target) ? this.roleOf(target) : undefined;
     if (role !== undefined) return { kind: 'package', role, method: calledName(call) };
+    if (
+      ts.isPropertyAccessExpression(target) &&
+      isOpaque(this.checker.getTypeAtLocation(target.expression))
+    ) {
+      const method = this.instances.method(target.expression, target.name.text);
+      if (method !== undefined) return { kind: 'own', fns: [method], through: undefined };
+    }
     return this.looksBuiltin(target) ? { kind: 'builtin' } : { kind: 'unresolved', name: calledName(call) };
   }
 
@@ -303,9 +115,23 @@ export class Resolver {
     return fns.length > 0 ? { kind: 'own', fns, through: undefined } : undefined;
   }
 
+  /** `bus: RabbitBus | KafkaBus`: the checker names one of them, the call may reach either. */
+  private unionMethod(target: ts.Expression): Callee | undefined {
+    if (!ts.isPropertyAccessExpression(target)) return undefined;
+    const type = this.checker.getNonNullableType(this.checker.getTypeAtLocation(target.expression));
+    if (!type.isUnion()) return undefined;
+    const declared = type.types.map((t) => t.getProperty(target.name.text)?.declarations?.[0]);
+    const [first] = declared;
+    if (declared.every((d) => d === first)) return undefined;
+    const fns = declared.map((d) => (d === undefined ? [] : this.ownFunctions(d)));
+    if (fns.some((f) => f.length === 0)) return { kind: 'unresolved', name: target.name.text };
+    return { kind: 'own', fns: [...new Set(fns.flat())], through: undefined };
+  }
+
   /** The bodies behind a declaration: itself, an overload's implementation, or what implements an interface. */
   private ownFunctions(declaration: ts.Node): Fn[] {
-    if (isFn(declaration) && declaration.body !== undefined) return [declaration];
+    if (isFn(declaration) && declaration.body !== undefined)
+      return [declaration, ...this.overrides(declaration)];
     const name = 'name' in declaration ? (declaration.name as ts.Node | undefined) : undefined;
     const symbol = name === undefined ? undefined : this.checker.getSymbolAtLocation(name);
     const bodies = (symbol?.declarations ?? []).filter((d): d is Fn => isFn(d) && d.body !== undefined);
@@ -316,6 +142,14 @@ export class Resolver {
     const memberName =
       ts.isPropertySignature(holder) && ts.isIdentifier(holder.name) ? holder.name.text : symbol.name;
     return this.implementations(property, memberName, 0);
+  }
+
+  /** A subclass may have its own version of a method: a value of the base type may be either. */
+  private overrides(method: Fn): Fn[] {
+    if (!ts.isMethodDeclaration(method) || !ts.isClassLike(method.parent) || !ts.isIdentifier(method.name))
+      return [];
+    const name = method.name.text;
+    return this.implementations(method.parent, name, 0).filter((fn) => fn !== method);
   }
 
   private implementations(owner: ts.Node, member: string, depth: number): Fn[] {
@@ -349,12 +183,4 @@ export class Resolver {
     const symbol = this.checker.getSymbolAtLocation(root);
     return symbol === undefined && isNodeGlobal(root.text);
   }
-}
-
-function agreed(roles: readonly (Role | undefined)[]): Role | undefined {
-  const [first] = roles;
-  if (first === undefined) return undefined;
-  return roles.every((r) => r !== undefined && r.pkg === first.pkg && r.what === first.what)
-    ? first
-    : undefined;
 }

@@ -17,7 +17,7 @@ import { type PublishFacts, PublishReader } from './publish.js';
 import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
-import { describe, type Scope, scopeOf } from './syntax.js';
+import { describe, quote, type Scope, scopeOf } from './syntax.js';
 import { CallbackFinder } from './transactions/pg-callback.js';
 import { find as findClient } from './transactions/pg-client.js';
 import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
@@ -110,6 +110,9 @@ export class SiteReader {
         ? this.judgeTransaction(call, use.statement, found)
         : this.judgePool(call, use.statement, pool);
     obstacles.push(...judged.publish.obstacles, ...judged.obstacles);
+    for (const lost of this.availabilities.lostCalls(call, judged.publish.kept)) {
+      obstacles.push({ code: 'arguments-not-plain', what: quote(lost) });
+    }
     const rewrite = obstacles.length === 0 ? judged.rewrite : undefined;
     return {
       ...base,
@@ -140,6 +143,9 @@ export class SiteReader {
       return { publish, obstacles, rewrite: undefined, shared: false };
     const parts = this.parts(call, publish, found.handle);
     const common = { statement, parts, kept: publish.kept };
+    if (!this.availabilities.isVisible(found.handleNode, found.target.before ?? found.target.atEndOf)) {
+      obstacles.push({ code: 'transaction-unclear', what: `${found.handle} means something else here` });
+    }
     if (found.position === 'inside')
       return { publish, obstacles, rewrite: { how: 'replace', ...common }, shared: false };
     const available = this.availabilities.check({

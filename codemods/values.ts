@@ -230,6 +230,14 @@ export class Evaluator {
     return type.isStringLiteral() ? { ok: true, text: type.value } : undefined;
   }
 
+  /** Whether the value is certain to be a text. */
+  isText(value: Value): boolean {
+    const made = this.deref(value);
+    return (
+      made !== 'absent' && (this.checker.getTypeAtLocation(made.node).flags & ts.TypeFlags.StringLike) !== 0
+    );
+  }
+
   /** Whether the value is certain to be plain JSON: by its type, or by how a wrapper puts it together. */
   isPlainJson(value: Value): boolean {
     const e = bare(value.node);

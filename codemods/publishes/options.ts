@@ -80,6 +80,9 @@ function mapHeaders(
   }
   for (const [name, value] of entries) {
     if (values.isAbsent(value)) continue;
+    if (name === 'x-delay' && values.isText(value)) {
+      return [{ code: 'unmappable-option', what: `x-delay as text, ${quote(value.node)}` }];
+    }
     if (name === 'x-delay') single.delayMs = value;
     else headers.push({ name, value });
   }

@@ -21,12 +21,21 @@ export function renderDiff(
 }
 
 function patch(path: string, from: string, to: string): string {
-  const [a, b] = [`a/${path}`, `b/${path}`];
-  const body = createTwoFilesPatch(a, b, from, to, undefined, undefined, {
+  const a = quotedPath(`a/${path}`);
+  const b = quotedPath(`b/${path}`);
+  const body = createTwoFilesPatch('a', 'b', from, to, undefined, undefined, {
     context: CONTEXT,
     stripTrailingCr: false,
   });
-  // The library's first line is an `Index:` or `====` rule that git does not want.
-  const start = body.indexOf('--- ');
-  return `diff --git ${a} ${b}\n${body.slice(start)}`;
+  // The head is ours: the library's begins with a rule that git does not want.
+  return `diff --git ${a} ${b}\n--- ${a}\n+++ ${b}\n${body.slice(body.indexOf('@@ '))}`;
+}
+
+/** git writes a path with control characters, quotes or backslashes as a C string. */
+function quotedPath(path: string): string {
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is quoted
+  if (!/["\\\u0000-\u001f]/.test(path)) return path;
+  const octal = (c: string): string => `\\${c.charCodeAt(0).toString(8).padStart(3, '0')}`;
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is quoted
+  return `"${path.replace(/["\\]/g, '\\$&').replace(/[\u0000-\u001f]/g, octal)}"`;
 }

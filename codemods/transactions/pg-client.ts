@@ -113,6 +113,7 @@ function scopeInside(
   return {
     ...common(commit, all, scope, effects, key, obstacles),
     position: 'inside',
+    target: { before: publish },
     between: [],
     rollbackCatch: undefined,
   };

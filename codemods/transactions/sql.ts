@@ -29,6 +29,9 @@ export function classifySql(text: string): SqlKind {
   if (/^rollback\s+(?:work\s+|transaction\s+)?to\b/.test(sql) || word === 'savepoint' || word === 'release') {
     return 'savepoint';
   }
+  // Two-phase and chained commits end or open transactions in ways that are not followed.
+  if (/^(?:commit|rollback|end|abort)\b.*\b(?:prepared|chain)\b/.test(sql) && !/\bno\s+chain\b/.test(sql))
+    return 'unknown';
   if (word === 'rollback' || word === 'abort') return 'rollback';
   if (word === 'commit' || word === 'end') return 'commit';
   if (WRITES.has(word)) return 'write';
@@ -38,11 +41,18 @@ export function classifySql(text: string): SqlKind {
   return READS.has(word) ? 'read' : 'unknown';
 }
 
-/** `select f($1)` without a `from` calls a function, which may write; `select 1` and `select now()` do not. */
+/** Functions that only compute; any other one may write. */
+const PURE_FUNCTION =
+  /^(?:count|now|version|current_\w+|pg_\w+|coalesce|greatest|least|max|min|sum|avg|lower|upper|length|exists|unnest|generate_series|json\w*|array_\w+|string_\w+|regexp_\w+|date_\w+|to_\w+|extract|distinct)$/;
+
+/** `select f($1)` and `select * from f($1)` call a function, which may write; one in a query over a table reads. */
 function selectKind(sql: string): SqlKind {
-  if (/^select\s+(?:count|now|version|current_\w+|pg_\w+|coalesce|max|min|sum)\s*\(/.test(sql)) return 'read';
-  if (/^select\s+(?:\*\s+from\s+)?[\w.]+\s*\(/.test(sql)) return 'unknown';
-  return 'read';
+  const source = /\bfrom\s+([\w.]+)\s*(\()?/.exec(sql);
+  if (source !== null) {
+    return source[2] !== undefined && !PURE_FUNCTION.test(source[1] ?? '') ? 'unknown' : 'read';
+  }
+  const called = /^select\s+([\w.]+)\s*\(/.exec(sql)?.[1];
+  return called !== undefined && !PURE_FUNCTION.test(called) ? 'unknown' : 'read';
 }
 
 /** The table that an insert goes to, lower case, without schema and quotes; undefined when there is none. */
