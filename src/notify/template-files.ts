@@ -11,7 +11,7 @@ import { TEMPLATE_LIMITS, type TemplateSource, type TemplateVariant } from './te
 /** How long a look at a folder is believed. */
 const FRESH_MS = 1_000;
 const MAX_FILES = 500;
-/** Keys kept, known or not: asking for names that do not exist must not fill the memory. */
+/** Templates kept in memory. */
 const MAX_KEPT = 2_000;
 
 interface Kept {
@@ -29,13 +29,25 @@ export function templateFiles(folder: string, now: () => number = () => performa
     });
   }
   const kept = new Map<string, Kept>();
+  let keys: ReadonlySet<string> = new Set();
+  let keysLookedAt = Number.NEGATIVE_INFINITY;
+
+  /** Exactly this name, also on a file system that ignores case; asking for unknown ones costs one look a second. */
+  const isThere = (key: string, lookedAt: number): boolean => {
+    if (lookedAt - keysLookedAt >= FRESH_MS) {
+      keys = new Set(namesIn(folder));
+      keysLookedAt = lookedAt;
+    }
+    return keys.has(key);
+  };
+
   return {
     variants(key) {
-      if (!isTemplateKey(key)) return [];
-      const before = kept.get(key);
       const lookedAt = now();
+      if (!isTemplateKey(key) || !isThere(key, lookedAt)) return [];
+      const before = kept.get(key);
       if (before !== undefined && lookedAt - before.lookedAt < FRESH_MS) return before.variants;
-      const names = fileNames(folder, key);
+      const names = namesIn(join(folder, key)).sort().slice(0, MAX_FILES);
       const fingerprint = names.map((name) => fingerprintOf(join(folder, key, name))).join(' ');
       const same = before !== undefined && before.fingerprint === fingerprint;
       const variants = same ? before.variants : readVariants(join(folder, key), names);
@@ -46,11 +58,9 @@ export function templateFiles(folder: string, now: () => number = () => performa
   };
 }
 
-/** Exactly this name, also on a file system that ignores case. */
-function fileNames(folder: string, key: string): string[] {
+function namesIn(folder: string): string[] {
   try {
-    if (!readdirSync(folder).includes(key)) return [];
-    return readdirSync(join(folder, key)).sort().slice(0, MAX_FILES);
+    return readdirSync(folder);
   } catch {
     return [];
   }
