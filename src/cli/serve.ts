@@ -1,11 +1,14 @@
 /** `unbroker serve`: the old services' HTTP interfaces, answered from the jobs table. */
 import { Command } from 'commander';
-import { EXIT, UnbrokerError } from '../errors.js';
+import { EXIT } from '../errors.js';
+import { createMetrics, type Metrics } from '../jobs/worker-metrics.js';
+import type { ShimServerOptions } from '../shims/server.js';
 import { type Context, run } from './context.js';
 import { loadContracts } from './contracts.js';
+import { cannotListen, type MetricsFlags, openMetrics, portOf, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
 
-interface ServeOptions {
+interface ServeOptions extends MetricsFlags {
   readonly port?: string;
   readonly host?: string;
 }
@@ -14,11 +17,11 @@ interface ServeOptions {
 const CONNECTIONS = 10;
 
 export function serveCommand(): Command {
-  return new Command('serve')
+  const command = new Command('serve')
     .description('answer the old services’ HTTP interfaces from the jobs table')
     .option('--port <n>', 'port to listen on; 0 takes any free one (default 8080)')
-    .option('--host <address>', 'address to listen on (default 127.0.0.1; any other needs serve.keys)')
-    .action(run(serve));
+    .option('--host <address>', 'address to listen on (default 127.0.0.1; any other needs serve.keys)');
+  return withMetricsFlags(command).action(run(serve));
 }
 
 async function serve(context: Context, options: ServeOptions): Promise<number> {
@@ -26,8 +29,10 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
   const { config } = context;
   const serveConfig = config.serve ?? {};
   const host = options.host ?? serveConfig.host ?? '127.0.0.1';
-  const port = options.port === undefined ? (serveConfig.port ?? 8_080) : portOf(options.port);
+  const port = options.port === undefined ? (serveConfig.port ?? 8_080) : portOf(options.port, '--port');
   const pool = await context.migratedPool(CONNECTIONS);
+  const metrics =
+    options.metricsPort === undefined ? undefined : createMetrics({ db: pool, schema: context.schema });
   const server = createShims(
     {
       pool,
@@ -37,9 +42,12 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
       directory: context.directory,
       contracts: await loadContracts(serveConfig.contracts ?? [], context.directory),
       log: context.log,
+      onAnswered: metrics && countAnswers(metrics),
     },
     host,
   );
+  let ready = true;
+  const metricsServer = await openMetrics(context, options, metrics, () => ready);
   const url = await server.listen({ host, port }).catch((error: unknown) => {
     throw cannotListen(error);
   });
@@ -55,27 +63,23 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
     };
     process.on('SIGINT', end(EXIT.interrupted)).on('SIGTERM', end(EXIT.ok));
   });
+  ready = false;
   await server.close();
+  await metricsServer?.close();
   return status;
 }
 
-/** `name` is the option's. */
-export function portOf(text: string, name = '--port'): number {
-  const port = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
-  if (port <= 65_535) return port;
-  throw new UnbrokerError('config-invalid', `${name} is not valid`, {
-    hint: 'It must be a whole number from 0 to 65535.',
-    exitStatus: EXIT.badInput,
-  });
-}
-
-export function cannotListen(error: unknown): unknown {
-  const code = (error as { code?: unknown }).code;
-  if (typeof code !== 'string' || !['EADDRINUSE', 'EACCES', 'EADDRNOTAVAIL', 'ENOTFOUND'].includes(code))
-    return error;
-  return new UnbrokerError('listen-failed', `The address cannot be listened on (${code})`, {
-    hint: 'Give another --port or --host, or stop who uses it.',
-    exitStatus: EXIT.badInput,
-    cause: error,
-  });
+/** By route, not by path: there are as many series as routes. */
+function countAnswers({ registry }: Metrics): ShimServerOptions['onAnswered'] {
+  const answers = registry.counter('unbroker_http_requests_total', 'Requests answered, by route and status.');
+  const seconds = registry.histogram(
+    'unbroker_http_request_seconds',
+    'From the head of a request to its answer.',
+  );
+  return ({ method, route = '(none)', status, ms }) => {
+    // A method that no route has is the client's word.
+    const known = route === '(none)' ? '(any)' : method;
+    answers.with({ method: known, route, status: String(status) }).value += 1;
+    seconds.with({ method: known, route }).observe(ms / 1_000);
+  };
 }

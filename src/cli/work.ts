@@ -7,36 +7,31 @@ import { WORKER_BOUNDS } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Handler } from '../jobs/handler.js';
 import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
-import { createMetrics, type Metrics } from '../jobs/worker-metrics.js';
-import { type MetricsServer, serveMetrics } from '../metrics-server.js';
+import { createMetrics } from '../jobs/worker-metrics.js';
 import { type Context, run } from './context.js';
+import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
-import { cannotListen, portOf } from './serve.js';
 
-interface WorkOptions {
+interface WorkOptions extends MetricsFlags {
   readonly concurrency?: string;
   readonly lease?: string;
   readonly grace?: string;
   readonly untilIdle?: boolean;
   readonly listen: boolean;
-  readonly metricsPort?: string;
-  readonly metricsHost: string;
 }
 
 /** Less than the 30 s that a container gets between SIGTERM and SIGKILL. */
 const DEFAULT_GRACE_MS = 25_000;
 
 export function workCommand(): Command {
-  return new Command('work')
+  const command = new Command('work')
     .description('claim jobs and run them with the handlers of the config')
     .option('--concurrency <n>', 'jobs at once (default 10)')
     .option('--lease <duration>', 'how long a dead worker keeps its jobs, as 30s (default)')
     .option('--grace <duration>', 'how long a stopping worker waits for what runs (default 25s)')
     .option('--until-idle', 'end when nothing is due')
-    .option('--no-listen', 'poll only; for a DATABASE_URL that leads through a pooler')
-    .option('--metrics-port <n>', 'serve /metrics, /livez and /readyz there; 0 takes any free one')
-    .option('--metrics-host <address>', 'address for these; they have no keys', '127.0.0.1')
-    .action(run(work));
+    .option('--no-listen', 'poll only; for a DATABASE_URL that leads through a pooler');
+  return withMetricsFlags(command).action(run(work));
 }
 
 async function work(context: Context, options: WorkOptions): Promise<number> {
@@ -91,21 +86,6 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
     worker.start();
     context.log.info({ kinds: Object.keys(handlers), ...settings }, 'working');
   });
-}
-
-async function openMetrics(
-  context: Context,
-  { metricsPort = '', metricsHost }: WorkOptions,
-  metrics: Metrics,
-  ready: () => boolean,
-): Promise<MetricsServer> {
-  const port = portOf(metricsPort, '--metrics-port');
-  const text = () => metrics.text();
-  const server = await serveMetrics({ host: metricsHost, port, text, ready }).catch((error: unknown) => {
-    throw cannotListen(error);
-  });
-  context.log.info({ listening: `${server.url}/metrics` }, 'metrics are served');
-  return server;
 }
 
 function workerSettings(context: Context, options: WorkOptions) {

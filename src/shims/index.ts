@@ -31,6 +31,7 @@ export interface ShimsOptions {
   /** What the modules named in serve.contracts export. */
   readonly contracts?: readonly Contract[];
   readonly limits?: ShimServerOptions['limits'];
+  readonly onAnswered?: ShimServerOptions['onAnswered'];
 }
 
 const BUILT_IN: Readonly<Record<string, readonly Contract[]>> = {
@@ -59,6 +60,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
     keys,
     log,
     ping: () => pool.query('select 1'),
+    onAnswered: options.onAnswered,
     limits: {
       ...(serve.maxConnections === undefined ? {} : { connections: serve.maxConnections }),
       ...options.limits,

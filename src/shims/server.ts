@@ -20,6 +20,16 @@ export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' 
   /** Does the database answer? For /readyz. */
   readonly ping: () => Promise<unknown>;
   readonly limits?: Partial<Limits>;
+  /** After each answer but those about health. */
+  readonly onAnswered?: ((answered: Answered) => void) | undefined;
+}
+
+export interface Answered {
+  readonly method: string;
+  /** The route's pattern; undefined when there is no such route. */
+  readonly route: string | undefined;
+  readonly status: number;
+  readonly ms: number;
 }
 
 export interface ShimServer {

@@ -1,0 +1,127 @@
+/** Metrics of a real worker on a real table: what is served, how often the table is asked, what a lost database does. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeEach, expect, test } from 'vitest';
+import type { Queryable } from '../../src/jobs/job.js';
+import { createMetrics } from '../../src/jobs/worker-metrics.js';
+import { parseExposition, sampleOf } from '../support/exposition.js';
+import { jobsDatabase } from '../support/jobs.js';
+import { startScript } from '../support/processes.js';
+import { until } from '../support/until.js';
+import { startWorker } from '../support/workers.js';
+
+const db = await jobsDatabase();
+const folder = mkdtempSync(join(tmpdir(), 'unbroker-metrics-'));
+afterAll(async () => {
+  rmSync(folder, { recursive: true, force: true });
+  await db.close();
+});
+beforeEach(() => db.clear());
+
+test('a worker’s outcomes and what waits in the table', async () => {
+  const metrics = createMetrics({ db: db.pool });
+  await db.put('ok', [1, 2, 3]);
+  await db.put('fails', [1], { maxAttempts: 1 });
+  await db.put('nobody', [1, 2], { runAt: new Date(Date.now() - 90_000) });
+  await db.put('later', [1], { delayMs: 3_600_000 });
+  await db.put('held', [1]);
+  await db.claim('held');
+  await db.expire();
+  const worker = startWorker({
+    url: db.url,
+    handlers: {
+      ok: () => null,
+      fails: () => {
+        throw new Error('no');
+      },
+    },
+    onEvent: metrics.onEvent,
+  });
+  await worker.untilEnded(4);
+  await worker.close();
+  const families = parseExposition(await metrics.text());
+  const value = (name: string, labels = {}) => sampleOf(families, name, labels);
+  expect(value('unbroker_jobs_settled_total', { kind: 'ok', outcome: 'complete' })).toBe(3);
+  expect(value('unbroker_jobs_settled_total', { kind: 'fails', outcome: 'discard' })).toBe(1);
+  expect(value('unbroker_job_duration_seconds_count', { kind: 'ok' })).toBe(3);
+  expect(value('unbroker_worker_jobs')).toBe(0);
+  expect(value('unbroker_jobs_due', { kind: 'nobody' })).toBe(2);
+  expect(value('unbroker_jobs_due', { kind: 'later' })).toBe(0);
+  expect(value('unbroker_jobs_oldest_due_seconds', { kind: 'nobody' })).toBeGreaterThanOrEqual(89);
+  expect(value('unbroker_jobs_running', { kind: 'held' })).toBe(1);
+  expect(value('unbroker_leases_expired', { kind: 'held' })).toBe(1);
+  expect(value('unbroker_table_up')).toBe(1);
+});
+
+test('however many scrape, the table is asked once a quarter of a minute', async () => {
+  let asked = 0;
+  const counting: Queryable = {
+    query: (text, values) => {
+      asked += 1;
+      return db.pool.query(text, values);
+    },
+  };
+  const metrics = createMetrics({ db: counting });
+  await Promise.all(Array.from({ length: 20 }, () => metrics.text()));
+  await metrics.text();
+  expect(asked).toBe(3);
+});
+
+test('a lost database takes the gauges away and says so; its return brings them back', async () => {
+  await db.put('waits', [1]);
+  let away = false;
+  const flaky: Queryable = {
+    query: (text, values) =>
+      away ? Promise.reject(new Error('terminating connection')) : db.pool.query(text, values),
+  };
+  const metrics = createMetrics({ db: flaky, sampleMs: 0 });
+  const due = async () => {
+    const families = parseExposition(await metrics.text());
+    return [
+      sampleOf(families, 'unbroker_jobs_due', { kind: 'waits' }),
+      sampleOf(families, 'unbroker_table_up'),
+    ];
+  };
+  expect(await due()).toEqual([1, 1]);
+  away = true;
+  expect(await due()).toEqual([undefined, 0]);
+  away = false;
+  expect(await due()).toEqual([1, 1]);
+});
+
+test('unbroker work serves them, and whether it is ready', async () => {
+  writeFileSync(join(folder, 'unbroker.config.json'), '{"handlers": "./handlers.mjs"}');
+  writeFileSync(join(folder, 'handlers.mjs'), 'export default { ok: async () => null };');
+  await db.put('ok', [1, 2]);
+  const child = startScript(
+    join(import.meta.dirname, '../../src/cli/main.ts'),
+    ['work', '--metrics-port', '0', '--no-listen'],
+    { cwd: folder, env: { DATABASE_URL: db.url } },
+  );
+  try {
+    const url = await until(
+      'it says where',
+      () => /"listening":"(http:\/\/127\.0\.0\.1:\d+)\/metrics"/.exec(child.stderr)?.[1],
+      { withinMs: 60_000 },
+    );
+    await until('it is ready', async () => (await fetch(`${url}/readyz`)).status === 200);
+    const text = await until('both are done', async () => {
+      const answer = await fetch(`${url}/metrics`);
+      expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
+      const body = await answer.text();
+      const done = sampleOf(parseExposition(body), 'unbroker_jobs_settled_total', {
+        kind: 'ok',
+        outcome: 'complete',
+      });
+      return done === 2 ? body : null;
+    });
+    expect(sampleOf(parseExposition(text), 'unbroker_table_up')).toBe(1);
+    expect((await fetch(`${url}/livez`)).status).toBe(200);
+    expect((await fetch(`${url}/else`)).status).toBe(404);
+    expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405);
+  } finally {
+    child.signal('SIGTERM');
+    await child.waitForExit(30_000);
+  }
+});
