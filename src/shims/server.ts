@@ -8,7 +8,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { within } from '../jobs/signal.js';
 import { errorFields, type Log } from '../log.js';
-import { AccessLog } from './access-log.js';
+import { AccessLog, type Answered } from './access-log.js';
 import { ANONYMOUS, type Principal } from './auth.js';
 import { type Contract, isRefusal, problem, Refusal, type ShimResponse } from './contract.js';
 import { Door, type DoorOptions, type Mounted, mountedRoute, renderRefusal } from './door.js';
@@ -22,14 +22,6 @@ export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' 
   readonly limits?: Partial<Limits>;
   /** After each answer but those about health. */
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
-}
-
-export interface Answered {
-  readonly method: string;
-  /** The route's pattern; undefined when there is no such route. */
-  readonly route: string | undefined;
-  readonly status: number;
-  readonly ms: number;
 }
 
 export interface ShimServer {
@@ -77,7 +69,7 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   const access = new AccessLog(options.log);
-  addHooks(app, door, options.log, access);
+  addHooks(app, door, options, access);
   for (const contract of options.contracts) {
     for (const route of contract.routes) mount(app, door, mountedRoute(contract, route));
   }
@@ -136,7 +128,12 @@ function createApp(limits: Limits): FastifyInstance {
 }
 
 /** What every request passes on its way in and out. */
-function addHooks(app: FastifyInstance, door: Door, log: Log, access: AccessLog): void {
+function addHooks(
+  app: FastifyInstance,
+  door: Door,
+  { log, onAnswered }: ShimServerOptions,
+  access: AccessLog,
+): void {
   app.addHook('onRequest', (request, reply, next) => {
     const { mounted } = request.routeOptions.config;
     // Health is asked by machines that have no key.
@@ -170,7 +167,11 @@ function addHooks(app: FastifyInstance, door: Door, log: Log, access: AccessLog)
     const { id, method, principal } = request;
     const { url: route } = request.routeOptions;
     const { statusCode: status, elapsedTime: ms } = reply;
-    if (!HEALTH.includes(route)) access.note({ id, method, route, status, ms, principal: principal?.name });
+    if (!HEALTH.includes(route)) {
+      const answered = { id, method, route, status, ms, principal: principal?.name };
+      access.note(answered);
+      onAnswered?.(answered);
+    }
     next();
   });
 }

@@ -90,21 +90,50 @@ test('a lost database takes the gauges away and says so; its return brings them 
   expect(await due()).toEqual([1, 1]);
 });
 
+/** Starts a verb with --metrics-port 0; where it serves them. */
+async function startWatched(...args: string[]) {
+  const child = startScript(
+    join(import.meta.dirname, '../../src/cli/main.ts'),
+    [...args, '--metrics-port', '0'],
+    { cwd: folder, env: { DATABASE_URL: db.url } },
+  );
+  const url = await until(
+    'it says where',
+    () => /"listening":"(http:\/\/127\.0\.0\.1:\d+)\/metrics"/.exec(child.stderr)?.[1],
+    { withinMs: 60_000 },
+  );
+  return { child, url };
+}
+
+test('unbroker serve counts its answers by route, never by path', async () => {
+  writeFileSync(join(folder, 'unbroker.config.json'), '{}');
+  const { child, url } = await startWatched('serve', '--port', '0');
+  try {
+    const api = await until('it listens', () => /listening on (\S+)/.exec(child.stdout)?.[1]);
+    await fetch(`${api}/v1/secret-path/4711`);
+    await fetch(`${api}/v1/secret-path/4712`, { method: 'DELETE' });
+    await fetch(`${api}/livez`);
+    const text = await (await fetch(`${url}/metrics`)).text();
+    expect(text).not.toContain('secret-path');
+    expect(parseExposition(text).get('unbroker_http_requests_total')?.samples).toEqual([
+      {
+        name: 'unbroker_http_requests_total',
+        labels: { method: '(any)', route: '(none)', status: '404' },
+        value: 2,
+      },
+    ]);
+  } finally {
+    child.signal('SIGTERM');
+    await child.waitForExit(30_000);
+  }
+});
+
 test('unbroker work serves them, and whether it is ready', async () => {
   writeFileSync(join(folder, 'unbroker.config.json'), '{"handlers": "./handlers.mjs"}');
   writeFileSync(join(folder, 'handlers.mjs'), 'export default { ok: async () => null };');
   await db.put('ok', [1, 2]);
-  const child = startScript(
-    join(import.meta.dirname, '../../src/cli/main.ts'),
-    ['work', '--metrics-port', '0', '--no-listen'],
-    { cwd: folder, env: { DATABASE_URL: db.url } },
-  );
+  const { child, url } = await startWatched('work', '--no-listen');
   try {
-    const url = await until(
-      'it says where',
-      () => /"listening":"(http:\/\/127\.0\.0\.1:\d+)\/metrics"/.exec(child.stderr)?.[1],
-      { withinMs: 60_000 },
-    );
     await until('it is ready', async () => (await fetch(`${url}/readyz`)).status === 200);
     const text = await until('both are done', async () => {
       const answer = await fetch(`${url}/metrics`);
