@@ -2,12 +2,12 @@
  * Writes one batch: job rows and ledger rows in one transaction on one client. A payload that the database refuses
  * costs its batch one repetition and itself its place in `payload`, never the drain.
  */
-import { UnbrokerError } from '../../src/errors.js';
 import type { ImportedJob, Queryable } from '../../src/jobs/job.js';
 import type { Store } from '../../src/jobs/store.js';
 import type { Delivery } from './delivery.js';
 import type { AbsorbedRow, Ledger, LedgerEntry } from './ledger.js';
 import { type Mapped, shortText, UNMAPPED, withoutPayload } from './mapping.js';
+import { leaseLost } from './run-lease.js';
 
 /** A delivery on its way into the tables. */
 export interface PreparedMessage {
@@ -99,12 +99,6 @@ async function tryWrite(
     await client.query('rollback').catch(() => undefined);
     throw error;
   }
-}
-
-export function leaseLost(): UnbrokerError {
-  return new UnbrokerError('drain-lease-lost', 'Another drainer has taken this group over', {
-    hint: 'Let it finish; nothing of what this one did not commit is lost.',
-  });
 }
 
 function toEntries(messages: readonly PreparedMessage[], ids: readonly string[]): LedgerEntry[] {

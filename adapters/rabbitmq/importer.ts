@@ -5,13 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnbrokerError } from '../../src/errors.js';
-import {
-  type BatchWriter,
-  leaseLost,
-  type PreparedBatch,
-  type PreparedMessage,
-  writeBatch,
-} from './batch-writer.js';
+import { type BatchWriter, type PreparedBatch, type PreparedMessage, writeBatch } from './batch-writer.js';
 import { fitBatchSize } from './batches.js';
 import { type Totals, taken } from './books.js';
 import type { Broker, Source } from './broker.js';
@@ -21,6 +15,7 @@ import type { ExpectedRows } from './expected.js';
 import { fingerprint } from './fingerprint.js';
 import type { AbsorbedRow } from './ledger.js';
 import { type Mapped, type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
+import { leaseLost } from './run-lease.js';
 
 export interface QueueToDrain extends QueueFacts {
   /** Such a queue takes no exclusive consumer. */
