@@ -1,6 +1,6 @@
 /**
- * What every verb needs: the config file, a database pool, output for people and programs, and the one place where an
- * error becomes a line and an exit status.
+ * What every verb needs: the config file, a database pool, a logger, and the wrapper that opens and closes them and turns
+ * what is thrown into a line and an exit status (failure.ts).
  */
 import { existsSync, lstatSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
@@ -14,6 +14,11 @@ import { within } from '../jobs/signal.js';
 import { createStore, type Store } from '../jobs/store.js';
 import { createLog, type Log } from '../log.js';
 import { checkSchema } from '../migrate.js';
+import { report } from './failure.js';
+import { printable, withoutSecrets } from './printable.js';
+
+export { report } from './failure.js';
+export { printable } from './printable.js';
 
 export interface GlobalOptions {
   readonly config?: string;
@@ -72,15 +77,6 @@ export function run<Args extends unknown[]>(
 /** A pool waits for its connections; one that does not answer must not keep the command. */
 async function closeAll(closers: readonly (() => Promise<unknown>)[]): Promise<void> {
   await within(Promise.allSettled(closers.map((close) => close())), 2_000).catch(() => undefined);
-}
-
-/** Prints the error's line on stderr and answers its exit status. */
-export function report(error: unknown): number {
-  const known = translate(error);
-  process.stderr.write(`unbroker: ${printable(known.line)} [${known.code}]\n`);
-  if (process.env['UNBROKER_LOG_LEVEL'] === 'debug' && error instanceof Error)
-    process.stderr.write(`${error.stack}\n`);
-  return known.exitStatus;
 }
 
 async function openContext(options: GlobalOptions, closers: (() => Promise<unknown>)[]): Promise<Context> {
@@ -158,17 +154,23 @@ function urlFrom(name: string, protocols: readonly string[], what: string, examp
       exitStatus: EXIT.badInput,
     });
   }
-  let protocol = '';
-  try {
-    protocol = new URL(value).protocol;
-  } catch {
-    // Left empty: reported below, without the value (it may hold a password).
-  }
-  if (protocols.includes(protocol)) return value;
+  if (isUrl(value, protocols)) return value;
+  // Without the value: it may hold a password.
   throw new UnbrokerError(`${what}-url-invalid`, `${name} is not a ${what} URL`, {
     hint: `Write it as ${protocols[0]}//user:password@host:port/name, with special characters percent-encoded.`,
     exitStatus: EXIT.badInput,
   });
+}
+
+function isUrl(value: string, protocols: readonly string[]): boolean {
+  try {
+    const url = new URL(value);
+    // The drivers decode these later, and would fail there with a stack.
+    for (const part of [url.username, url.password, url.pathname, url.hostname]) decodeURIComponent(part);
+    return protocols.includes(url.protocol);
+  } catch {
+    return false;
+  }
 }
 
 /** Loads the config through jiti (Node 20 cannot import TypeScript). No file is fine unless one was named. */
@@ -202,66 +204,5 @@ async function loadConfig(named: string | undefined): Promise<{ config: Config; 
 /** First line of what the loader said, shortened: it names the file and the syntax error. */
 function reason(error: unknown): string {
   const text = error instanceof Error ? error.message : String(error);
-  return printable(text.split('\n')[0] ?? '').slice(0, 160);
-}
-
-const UNREACHABLE = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'ETIMEDOUT',
-  'EHOSTUNREACH',
-  'ECONNRESET',
-  'EAI_AGAIN',
-  'ENOENT',
-  '57P03',
-]);
-
-/** Foreign errors as ours. Whatever is not recognised keeps its class and code, not its message. */
-export function translate(error: unknown): UnbrokerError {
-  if (error instanceof UnbrokerError) return error;
-  const first = error instanceof AggregateError ? error.errors[0] : error;
-  const code = typeof first === 'object' && first !== null && 'code' in first ? String(first.code) : '';
-  const message = first instanceof Error ? first.message : '';
-  if (
-    UNREACHABLE.has(code) ||
-    /timeout exceeded when trying to connect|Connection terminated/.test(message)
-  ) {
-    return new UnbrokerError('server-unreachable', `The server does not answer (${code || 'timeout'})`, {
-      hint: 'Check host and port in DATABASE_URL or AMQP_URL and that the server runs.',
-      cause: error,
-    });
-  }
-  if (code === '28P01' || code === '28000') {
-    return new UnbrokerError('database-login-refused', 'The database refused the login', {
-      hint: 'Check user and password in DATABASE_URL.',
-      exitStatus: EXIT.badInput,
-      cause: error,
-    });
-  }
-  if (code === '3D000') {
-    return new UnbrokerError('database-missing', 'The database does not exist', {
-      hint: 'Create it with createdb, or correct the name in DATABASE_URL.',
-      exitStatus: EXIT.badInput,
-      cause: error,
-    });
-  }
-  if (code === '42501') {
-    return new UnbrokerError('permission-denied', 'The database role lacks a permission', {
-      hint: 'Run migrations as the owner of the schema; grant usage on the schema and select, insert, update on its tables.',
-      cause: error,
-    });
-  }
-  const name = first instanceof Error ? first.name : typeof first;
-  return new UnbrokerError('unexpected', `Something unexpected failed (${name}${code ? ` ${code}` : ''})`, {
-    hint: 'Run again with UNBROKER_LOG_LEVEL=debug to see where.',
-    cause: error,
-  });
-}
-
-/** Text that cannot steer a terminal: control and escape characters become visible. */
-export function printable(text: string): string {
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is replaced
-  return text.replace(/[\u0000-\u001f\u007f-\u009f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, (char) => {
-    return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  });
+  return printable(withoutSecrets(text.split('\n')[0] ?? '')).slice(0, 160);
 }

@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { invalid, suggestion } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { JOB_STATES, type Job, type JobState } from '../jobs/job.js';
+import type { JobFilter } from '../jobs/store.js';
 import { type Context, printable, run } from './context.js';
 import { print, printJson, table } from './output.js';
 
@@ -43,14 +44,14 @@ export function jobsCommand(): Command {
 }
 
 async function list(context: Context, options: ListOptions): Promise<undefined> {
-  const pool = await context.migratedPool();
-  const found = await context.store.list(pool, {
+  const filter: JobFilter = {
     ...(options.state === undefined ? {} : { state: checkState(options.state) }),
     ...(options.kind === undefined ? {} : { kind: options.kind }),
     ...(options.source === undefined ? {} : { source: options.source }),
     ...(options.before === undefined ? {} : { beforeId: checkId(options.before) }),
     limit: checkCount(options.limit, '--limit', 1_000),
-  });
+  };
+  const found = await context.store.list(await context.migratedPool(), filter);
   if (context.json) {
     printJson({ jobs: found });
     return;
@@ -71,8 +72,8 @@ async function list(context: Context, options: ListOptions): Promise<undefined> 
 }
 
 async function show(context: Context, id: string): Promise<undefined> {
-  const pool = await context.migratedPool();
-  const job = await context.store.show(pool, checkId(id));
+  const vetted = checkId(id);
+  const job = await context.store.show(await context.migratedPool(), vetted);
   if (job === null) {
     throw new UnbrokerError('job-missing', `There is no job ${id}`, {
       hint: 'It may have been pruned; run: unbroker jobs list',

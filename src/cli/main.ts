@@ -5,13 +5,14 @@
  */
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
-import { EXIT } from '../errors.js';
+import { EXIT, UnbrokerError } from '../errors.js';
 import { codemodCommand } from './codemod.js';
-import { printable } from './context.js';
 import { doctorCommand } from './doctor.js';
 import { drainCommand } from './drain.js';
+import { report } from './failure.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
+import { holdsPassword, printable, withoutSecrets } from './printable.js';
 import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
 import { serveCommand } from './serve.js';
@@ -36,8 +37,7 @@ function withGlobals(command: Command): Command {
     leaf
       .option('--config <file>', 'config file (default: unbroker.config.ts in the working directory)')
       .option('--schema <name>', 'schema of the jobs table (default: unbroker)')
-      .option('--json', 'answer with one JSON object as the last line')
-      .showHelpAfterError('(add --help for the options)');
+      .option('--json', 'answer with one JSON object as the last line');
   }
   return command;
 }
@@ -76,14 +76,35 @@ const verbs = [
 for (const command of verbs) program.addCommand(withGlobals(command));
 silenceErrors(program);
 
+// `unbroker jobs list | head`: whoever read has enough.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+  process.exit();
+});
+
 try {
+  refuseSecrets(process.argv.slice(2));
   await program.parseAsync();
 } catch (error) {
-  if (!(error instanceof CommanderError)) throw error;
+  process.exitCode = error instanceof CommanderError ? reportUsage(error) : report(error);
+}
+
+function refuseSecrets(args: readonly string[]): void {
+  if (!args.some(holdsPassword)) return;
+  throw new UnbrokerError('secret-in-arguments', 'An argument holds a URL with a password', {
+    hint: 'Every user of the machine can read it there: set DATABASE_URL or AMQP_URL instead, and change the password.',
+    exitStatus: EXIT.badInput,
+  });
+}
+
+/** Help and version are answers; everything else of the parser's is bad input. */
+function reportUsage(error: CommanderError): number {
   const asked = ['commander.helpDisplayed', 'commander.version', 'commander.help'].includes(error.code);
-  process.exitCode = asked && error.exitCode === 0 ? EXIT.ok : EXIT.badInput;
-  if (!asked) {
-    const message = printable(error.message.replace(/^error: /, ''));
-    process.stderr.write(`unbroker: ${message}. Run: unbroker --help [usage]\n`);
-  }
+  if (asked) return error.exitCode === 0 ? EXIT.ok : EXIT.badInput;
+  const what = error.message
+    .replace(/^error: /, '')
+    .replace(/\s*\n\s*/g, ' ')
+    .replace(/[.\s]+$/, '');
+  process.stderr.write(`unbroker: ${printable(withoutSecrets(what))}. Run: unbroker --help [usage]\n`);
+  return EXIT.badInput;
 }

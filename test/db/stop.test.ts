@@ -5,12 +5,12 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { HandlerContext } from '../../src/jobs/handler.js';
+import { startCli } from '../support/cli.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
-import { type StartedProcess, startScript } from '../support/processes.js';
+import type { StartedProcess } from '../support/processes.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
 
@@ -122,7 +122,6 @@ describe('stop()', () => {
 });
 
 describe('unbroker work', () => {
-  const cli = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
   writeFileSync(
     join(folder, 'handlers.mjs'),
     `const pause = (ms, value) => new Promise((resolve) => setTimeout(resolve, ms, value));
@@ -137,7 +136,7 @@ describe('unbroker work', () => {
     `export default { handlers: './handlers.mjs', worker: { concurrency: 4, pollMs: 20, logLevel: 'info' } };`,
   );
   function start(...args: string[]): StartedProcess {
-    const process = startScript(cli, ['work', ...args], {
+    const process = startCli(['work', ...args], {
       cwd: folder,
       env: { DATABASE_URL: db.url, UNBROKER_LOG_LEVEL: undefined },
     });

@@ -1,0 +1,106 @@
+/**
+ * How a command fails: whatever was thrown becomes one line on stderr, with the next step and a code, and an exit status.
+ * It names what the drivers' errors mean; an error that it does not know keeps its class and code, not its message.
+ */
+import { EXIT, type ExitStatus, UnbrokerError } from '../errors.js';
+import { printable, withoutSecrets } from './printable.js';
+
+/** Prints the error's line on stderr and answers its exit status. */
+export function report(error: unknown): ExitStatus {
+  const known = translate(error);
+  process.stderr.write(`unbroker: ${printable(withoutSecrets(known.line))} [${known.code}]\n`);
+  if (process.env['UNBROKER_LOG_LEVEL'] === 'debug' && error instanceof Error)
+    process.stderr.write(`${withoutSecrets(error.stack ?? '')}\n`);
+  return known.exitStatus;
+}
+
+interface Known {
+  /** SQLSTATE or a Node error code. */
+  readonly codes: readonly string[];
+  readonly message?: RegExp;
+  readonly error: (code: string, cause: unknown) => UnbrokerError;
+}
+
+const KNOWN: readonly Known[] = [
+  {
+    codes: ['ECONNREFUSED', 'ENOTFOUND', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'ECONNRESET', 'EPIPE']
+      // 57P: the server is starting, stopping or has crashed.
+      .concat(['EAI_AGAIN', 'ENOENT', '57P01', '57P02', '57P03']),
+    message: /timeout exceeded when trying to connect|Connection terminated/,
+    error: (code, cause) =>
+      new UnbrokerError('server-unreachable', `The server does not answer (${code || 'timeout'})`, {
+        hint: 'Check host and port in DATABASE_URL or AMQP_URL and that the server runs.',
+        cause,
+      }),
+  },
+  {
+    codes: ['28P01', '28000'],
+    message: /SASL|password must be a string/,
+    error: (_code, cause) =>
+      new UnbrokerError('database-login-refused', 'The database refused the login', {
+        hint: 'Check user and password in DATABASE_URL.',
+        exitStatus: EXIT.badInput,
+        cause,
+      }),
+  },
+  {
+    codes: ['3D000'],
+    error: (_code, cause) =>
+      new UnbrokerError('database-missing', 'The database does not exist', {
+        hint: 'Create it with createdb, or correct the name in DATABASE_URL.',
+        exitStatus: EXIT.badInput,
+        cause,
+      }),
+  },
+  {
+    codes: ['42501'],
+    error: (_code, cause) =>
+      new UnbrokerError('permission-denied', 'The database role lacks a permission', {
+        hint: 'Run migrations as the owner of the schema; grant usage on the schema and select, insert, update on its tables.',
+        cause,
+      }),
+  },
+  {
+    codes: ['25006'],
+    error: (_code, cause) =>
+      new UnbrokerError('database-read-only', 'The database takes no writes', {
+        hint: 'It may be a standby: point DATABASE_URL at the primary.',
+        cause,
+      }),
+  },
+  {
+    codes: ['53300'],
+    error: (_code, cause) =>
+      new UnbrokerError('database-full', 'The database has no connection left', {
+        hint: 'End idle clients, raise max_connections, or put a pooler in between.',
+        cause,
+      }),
+  },
+  {
+    codes: ['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE']
+      // The certificate is of another host, or its time is over.
+      .concat(['ERR_TLS_CERT_ALTNAME_INVALID', 'CERT_HAS_EXPIRED']),
+    message: /does not support SSL/,
+    error: (code, cause) =>
+      new UnbrokerError('tls-refused', `No encrypted connection could be made (${code || 'no TLS'})`, {
+        hint: 'Check sslmode and sslrootcert in DATABASE_URL, or the CA in NODE_EXTRA_CA_CERTS.',
+        exitStatus: EXIT.badInput,
+        cause,
+      }),
+  },
+];
+
+/** Foreign errors as ours. */
+export function translate(error: unknown): UnbrokerError {
+  if (error instanceof UnbrokerError) return error;
+  const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
+  const code = typeof first === 'object' && first !== null && 'code' in first ? String(first.code) : '';
+  const message = first instanceof Error ? first.message : '';
+  const known = KNOWN.find((k) => k.codes.includes(code) || k.message?.test(message));
+  if (known !== undefined) return known.error(code, error);
+  const name = first instanceof Error ? first.name : typeof first;
+  return new UnbrokerError('unexpected', `Something unexpected failed (${name}${code ? ` ${code}` : ''})`, {
+    hint: 'Run again with UNBROKER_LOG_LEVEL=debug to see where.',
+    cause: error,
+  });
+}
