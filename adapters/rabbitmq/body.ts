@@ -20,6 +20,8 @@ export type BodyNote =
 export interface ReadBody {
   /** JSON text for jsonb; null when `note` says why there is none. An empty body is JSON null. */
   readonly payloadText: string | null;
+  /** The text, also of JSON that jsonb refuses; null when there is none worth looking into. */
+  readonly text: string | null;
   readonly note: BodyNote | null;
   /** True when the text came out of a compressed body. */
   readonly inflated: boolean;
@@ -41,12 +43,19 @@ const nothing = (): undefined => undefined;
 
 const refused = (note: BodyNote, inflated = false): ReadBody => ({
   payloadText: null,
+  text: null,
   note,
   inflated,
   parsed: nothing,
 });
 
-const EMPTY: ReadBody = { payloadText: 'null', note: null, inflated: false, parsed: () => null };
+const EMPTY: ReadBody = {
+  payloadText: 'null',
+  text: 'null',
+  note: null,
+  inflated: false,
+  parsed: () => null,
+};
 
 export function readBody(body: Buffer, contentEncoding: string | undefined, options: BodyOptions): ReadBody {
   if (body.length === 0) return EMPTY;
@@ -84,10 +93,10 @@ function readText(bytes: Buffer, maxBytes: number, careful: boolean, inflated: b
     }
     return parsed;
   };
-  if (!careful) return { payloadText: text, note: null, inflated, parsed: parse };
+  if (!careful) return { payloadText: text, text, note: null, inflated, parsed: parse };
   parse();
   note ??= text.includes('\\u') ? refusedEscape(text) : null;
-  return { payloadText: note === null ? text : null, note, inflated, parsed: parse };
+  return { payloadText: note === null ? text : null, text, note, inflated, parsed: parse };
 }
 
 /** Characters that exponents may add when the database writes numbers out: 1e9 is ten digits. */
