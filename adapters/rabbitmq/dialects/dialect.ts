@@ -133,7 +133,7 @@ export function bodyWith(
   view: MessageView,
   ...names: readonly string[]
 ): Readonly<Record<string, unknown>> | undefined {
-  const text = view.body.payloadText;
+  const { text } = view.body;
   if (text === null || !names.every((name) => text.includes(`"${name}"`))) return undefined;
   const body = bodyObject(view);
   return body !== undefined && names.every((name) => Object.hasOwn(body, name)) ? body : undefined;
