@@ -3,8 +3,9 @@
  * parts (drain, serve, notify) are checked by those parts; here they are only put together.
  */
 import { checkDrainConfig, type DrainConfig } from '../adapters/rabbitmq/drain-config.js';
-import { type Checker, integer, object, oneOf, string } from './check.js';
+import { type Checker, integer, object, oneOf, record, string } from './check.js';
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
+import type { Retention } from './jobs/retention.js';
 import { quoteSchema } from './jobs/schema-name.js';
 import { checkNotifyConfig, type NotifyConfig } from './notify/config.js';
 import { checkServeConfig, type ServeConfig } from './shims/config.js';
@@ -33,6 +34,8 @@ export interface WorkerConfig {
   readonly pollMs?: number;
   /** How long a stopping worker waits for what runs. Default 25,000. */
   readonly graceMs?: number;
+  /** What is kept of finished jobs. Default: all. */
+  readonly retention?: Retention;
   readonly logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
 
@@ -43,6 +46,8 @@ export const WORKER_BOUNDS = {
   leaseMs: { min: 100, max: 86_400_000 },
   pollMs: { min: 5, max: 60_000 },
   graceMs: { min: 0, max: 86_400_000 },
+  maxAgeMs: { min: 0, max: 3_153_600_000_000 },
+  maxCount: { min: 0, max: 1_000_000_000 },
 } as const;
 
 const schemaName: Checker<string> = (value, path) => {
@@ -56,6 +61,11 @@ const environmentName = string({
   expected: 'the name of an environment variable (not a URL: secrets stay out of files)',
 });
 
+const keep = object({
+  maxAgeMs: integer(0, WORKER_BOUNDS.maxAgeMs.max),
+  maxCount: integer(0, WORKER_BOUNDS.maxCount.max),
+});
+
 const checkShape = object({
   schema: schemaName,
   databaseUrlEnv: environmentName,
@@ -66,6 +76,7 @@ const checkShape = object({
     leaseMs: integer(WORKER_BOUNDS.leaseMs.min, WORKER_BOUNDS.leaseMs.max),
     pollMs: integer(WORKER_BOUNDS.pollMs.min, WORKER_BOUNDS.pollMs.max),
     graceMs: integer(WORKER_BOUNDS.graceMs.min, WORKER_BOUNDS.graceMs.max),
+    retention: object({ default: keep, kinds: record(keep) }),
     logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
   }),
   seam: checkSeamConfig,

@@ -27,6 +27,7 @@ export type {
   RetryPolicy,
   Schedule,
 } from './jobs/job.js';
+export type { Keep, Retention } from './jobs/retention.js';
 export { Discard, type Outcome, RetryAfter, Snooze } from './jobs/settle.js';
 export type { ListenClient } from './jobs/wake.js';
 export { createWorker, type Worker, type WorkerEvent, type WorkerOptions } from './jobs/worker.js';

@@ -331,6 +331,27 @@ with old as materialized (
 delete from ${jobs} j using old where j.id = old.id
 returning j.id::text`,
 
+    /** Up to $4 finished rows older than $1 ms, newest first, below the row $2 (its finished_at), $3 (its id). */
+    finishedBelow: `
+select j.id::text, j.kind, j.state, ${exact('j.finished_at')} as "finishedAtText",
+       date_part('epoch', now() - j.finished_at) * 1000 as "ageMs"
+from ${jobs} j
+where j.finished_at <= coalesce($2::timestamptz, now() - $1 * interval '1 millisecond')
+  and ($2::timestamptz is null or j.finished_at < $2 or j.id < $3::bigint)
+order by j.finished_at desc, j.id desc
+limit $4`,
+
+    /** Removes these rows, unless one was retried and finished anew since $2. */
+    removeFinished: `
+with old as materialized (
+  select id from ${jobs}
+  where id = any ($1::bigint[]) and finished_at <= $2::timestamptz
+  order by id
+  for update skip locked
+)
+delete from ${jobs} j using old where j.id = old.id
+returning j.id::text`,
+
     /** One row, for a person. */
     show: `
 select ${jobColumns}

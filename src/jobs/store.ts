@@ -17,6 +17,7 @@ import type {
   Schedule,
 } from './job.js';
 import { LIMITS } from './job.js';
+import type { FinishedRow, WalkPosition } from './retention.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { createStatements, wakeChannel } from './statements.js';
 import { storableText } from './text.js';
@@ -429,6 +430,17 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     /** Removes up to `limit` rows that finished more than `ageMs` ago; how many went. */
     async prune(db: Queryable, ageMs: number, limit: number): Promise<number> {
       return (await returnedIds(db, sql.prune, [ageMs, limit])).length;
+    },
+
+    /** Finished rows below a position, newest first, none younger than `minAgeMs`. */
+    finishedBelow(db: Queryable, position: WalkPosition | null, minAgeMs: number, limit: number) {
+      const { finishedAtText = null, id = null } = position ?? {};
+      return rows<FinishedRow>(db, sql.finishedBelow, [minAgeMs, finishedAtText, id, limit]);
+    },
+
+    /** Removes rows that have not finished anew after `until` (a finishedAtText); how many went. */
+    async removeFinished(db: Queryable, jobIds: readonly string[], until: string): Promise<number> {
+      return (await returnedIds(db, sql.removeFinished, [jobIds, until])).length;
     },
 
     async show(db: Queryable, id: string): Promise<Job | null> {

@@ -6,6 +6,7 @@
 import type { UnbrokerError } from '../errors.js';
 import { Firing } from './firing.js';
 import type { Queryable } from './job.js';
+import { type Retention, RetentionWalk } from './retention.js';
 import { within } from './signal.js';
 import type { Fired, Reaped, Store } from './store.js';
 
@@ -16,6 +17,8 @@ export interface UpkeepOptions {
   readonly everyMs?: number;
   /** Finished rows older than this are removed. Default: kept for ever. */
   readonly retentionMs?: number;
+  /** By kind, by age and by count; instead of retentionMs. */
+  readonly retention?: Retention;
   readonly onReaped?: (reaped: readonly Reaped[]) => void;
   readonly onFired?: (fired: readonly Fired[]) => void;
   /** A schedule whose expression or zone this process cannot read. */
@@ -29,6 +32,8 @@ export interface UpkeepOptions {
 const BATCH = 500;
 const MAX_ROUNDS = 20;
 const MAX_SWEEP_MS = 60_000;
+/** From the end of one walk over the finished rows to the beginning of the next. */
+const WALK_EVERY_MS = 60_000;
 
 export class Upkeep {
   #timer: NodeJS.Timeout | undefined;
@@ -36,6 +41,8 @@ export class Upkeep {
   #stopped = true;
   readonly #options: UpkeepOptions;
   readonly #firing: Firing;
+  #walk: RetentionWalk | undefined;
+  #nextWalkAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
@@ -66,7 +73,25 @@ export class Upkeep {
     for (let round = 0; retentionMs !== undefined && round < MAX_ROUNDS; round += 1) {
       if ((await store.prune(db, retentionMs, BATCH)) < BATCH) break;
     }
+    await this.#walkOn();
     await onSwept?.();
+  }
+
+  /** Some steps of the walk over the finished rows; it goes on where the last sweep left it. */
+  async #walkOn(): Promise<void> {
+    const { store, db, retention } = this.#options;
+    if (retention === undefined || performance.now() < this.#nextWalkAt) return;
+    for (let round = 0; round < MAX_ROUNDS; round += 1) {
+      this.#walk ??= new RetentionWalk(retention);
+      const rows = await store.finishedBelow(db, this.#walk.position, this.#walk.minAgeMs, BATCH);
+      const ids = this.#walk.take(rows);
+      const newest = rows[0];
+      if (newest !== undefined && ids.length > 0) await store.removeFinished(db, ids, newest.finishedAtText);
+      if (rows.length === BATCH) continue;
+      this.#walk = undefined;
+      this.#nextWalkAt = performance.now() + WALK_EVERY_MS * (0.875 + Math.random() / 4);
+      return;
+    }
   }
 
   async #turn(): Promise<void> {

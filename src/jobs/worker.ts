@@ -9,6 +9,7 @@ import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { Leases } from './leases.js';
 import { hearErrors, patient } from './patience.js';
+import type { Retention } from './retention.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { type HandlerEnd, type Outcome, settle } from './settle.js';
@@ -18,7 +19,7 @@ import { SoloPatience } from './solo.js';
 import { createStore, type Fired, type KindDemand, type Reaped, type Store } from './store.js';
 import { Upkeep } from './upkeep.js';
 import { type ListenClient, Wake } from './wake.js';
-import { bounded, checkHandlers } from './worker-options.js';
+import { bounded, checkHandlers, checkRetention } from './worker-options.js';
 
 export interface WorkerOptions {
   /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
@@ -42,6 +43,8 @@ export interface WorkerOptions {
   readonly upkeepMs?: number;
   /** Finished rows older than this are removed. Default: kept. */
   readonly retentionMs?: number;
+  /** The same by kind, by age and by count; its default goes before retentionMs. */
+  readonly retention?: Retention;
   /** Default: silent. */
   readonly log?: Log;
   /** For metrics and tests. What it throws is logged and forgotten. */
@@ -145,7 +148,7 @@ class JobWorker implements Worker {
     this.#kinds = new Map(
       [...kinds].map(([kind, kindOptions]) => [kind, { options: kindOptions, running: 0 }]),
     );
-    if (options.retentionMs !== undefined) bounded('retentionMs', options.retentionMs, 0, 3_153_600_000_000);
+    const retention = checkRetention(options);
     this.#solo = new SoloPatience(this.#leaseMs);
     const patienceMs = Math.max(MIN_PATIENCE_MS, Math.min(this.#leaseMs / 3, MAX_PATIENCE_MS));
     this.#db = patient(options.db, patienceMs);
@@ -179,7 +182,7 @@ class JobWorker implements Worker {
         ...shared,
         db: patient(options.db, UPKEEP_PATIENCE_MS),
         everyMs: upkeepMs,
-        ...(options.retentionMs === undefined ? {} : { retentionMs: options.retentionMs }),
+        ...retention,
         onReaped: (jobs) => this.#emit?.({ type: 'reaped', jobs }),
         onFired: (schedules) => {
           this.#emit?.({ type: 'fired', schedules });
