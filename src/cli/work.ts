@@ -6,6 +6,7 @@ import { parseDuration } from '../check.js';
 import { WORKER_BOUNDS } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Handler } from '../jobs/handler.js';
+import type { Retention } from '../jobs/retention.js';
 import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
 import { createMetrics } from '../jobs/worker-metrics.js';
 import { type Context, run } from './context.js';
@@ -91,7 +92,13 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
 function workerSettings(context: Context, options: WorkOptions) {
   const { leaseMs: bounds, concurrency, graceMs: grace } = WORKER_BOUNDS;
   const { logLevel: _level, ...fromConfig } = context.config.worker ?? {};
-  const settings: { concurrency?: number; leaseMs?: number; pollMs?: number; graceMs?: number } = {
+  const settings: {
+    concurrency?: number;
+    leaseMs?: number;
+    pollMs?: number;
+    graceMs?: number;
+    retention?: Retention;
+  } = {
     ...fromConfig,
   };
   if (options.lease !== undefined)
