@@ -140,6 +140,10 @@ returning id::text`,
     committedBatches: `
 select id::text, size from ${batches} where run = $1 and state = 'committed' order by id`,
 
+    /** Every batch of the run. */
+    allBatches: `
+select id::text, size from ${batches} where run = $1 order by id`,
+
     /** Rows whose messages the broker has again. */
     expectedRows: `
 select l.batch::text, l.position, l.queue, l.exchange, l.routing_key as "routingKey", l.fingerprint
@@ -294,6 +298,8 @@ export function createLedger(schema: string) {
       touched(db, sql.setInterrupted, [id, holder, ambiguous]),
 
     committedBatches: (db: Queryable, id: string) => rows<CommittedBatch>(db, sql.committedBatches, [id]),
+
+    allBatches: (db: Queryable, id: string) => rows<CommittedBatch>(db, sql.allBatches, [id]),
 
     expectedRows: (db: Queryable, id: string) => rows<ExpectedRow>(db, sql.expectedRows, [id]),
 

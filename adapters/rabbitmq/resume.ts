@@ -101,7 +101,7 @@ async function resume(
   options: PositionOptions,
 ): Promise<Position> {
   const { pool, ledger, holder, whenAmbiguous } = options;
-  const open = await ledger.committedBatches(pool, run.id);
+  let open = await ledger.committedBatches(pool, run.id);
   const waiting = (await ledger.expectedRows(pool, run.id)).length;
   const backOf = (remaining: number) => taken(totals) - (initial - remaining) - waiting;
   let count = first;
@@ -112,18 +112,28 @@ async function resume(
     count = await countGroup(run, options);
     search = findBack(open, backOf(count.total));
   }
-  if (search.type === 'ambiguous' && whenAmbiguous === 'stop') {
+  const everything = search.type === 'ambiguous' && isEverything(totals, initial, count.total);
+  if (everything) open = await ledger.allBatches(pool, run.id);
+  if (search.type === 'ambiguous' && !everything && whenAmbiguous === 'stop') {
     throw ambiguous(initial, taken(totals), count.total, open, waiting, search.ways);
   }
   const all = open.map(({ id }) => id);
-  const back = search.type === 'found' ? search.back : whenAmbiguous === 'absorb' ? all : [];
+  const back = search.type === 'found' ? search.back : everything || whenAmbiguous === 'absorb' ? all : [];
   const acked = all.filter((id) => !back.includes(id));
   if (!(await ledger.settleBatches(pool, run.id, holder, back, acked))) throw leaseLost();
-  if (search.type === 'ambiguous' && whenAmbiguous === 'keep')
-    await ledger.forgetExpected(pool, run.id, holder);
-  await ledger.setInterrupted(pool, run.id, holder, search.type === 'ambiguous');
+  const guessed = search.type === 'ambiguous' && !everything;
+  if (guessed && whenAmbiguous === 'keep') await ledger.forgetExpected(pool, run.id, holder);
+  await ledger.setInterrupted(pool, run.id, holder, guessed);
   const expected = new ExpectedRows(await ledger.expectedRows(pool, run.id));
   return { run: { ...run, interrupted: true }, initial, totals, expected };
+}
+
+/**
+ * A broker that was killed may have forgotten every acknowledgement of a drain. When as many written messages are there
+ * again as were written at all, they are all of them, also those of batches that were proved.
+ */
+function isEverything(totals: Totals, initial: number, remaining: number): boolean {
+  return taken(totals) > 0 && remaining === initial;
 }
 
 function unackedError(unacked: number): UnbrokerError {

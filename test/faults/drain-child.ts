@@ -26,6 +26,7 @@ try {
     group: JSON.parse(env('GROUP')) as DrainOptions['group'],
     rules: compileRules([{ match: { queue: '*' }, kind: 'fault.test' }]),
     maxBatch: Number(env('MAX_BATCH') || 100),
+    rate: env('RATE') === '' ? undefined : Number(env('RATE')),
     leaseMs: 5_000,
     onStep: (step) => {
       if (step !== killStep) return;
