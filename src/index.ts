@@ -61,3 +61,4 @@ export {
   type ShimResponse,
 } from './shims/contract.js';
 export { Fields, limitOf, objectOf, parseTime, queryOf } from './shims/fields.js';
+export { createTracing, type Tracing, type TracingApi } from './tracing.js';
