@@ -5,10 +5,10 @@
 
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
-import type { Skipped, Sources, SourceText } from './files.js';
+import type { Skipped, Sources } from './files.js';
 import { calledName } from './origins.js';
 import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
-import { type Analysis, ProgramMaker, parse } from './program.js';
+import { type Analysis, ProgramMaker } from './program.js';
 import { SiteReader } from './site.js';
 import { eachNode, scopeOf } from './syntax.js';
 import type { Wrapper } from './wrappers.js';
@@ -26,10 +26,9 @@ export function analyse(
   const names = firstNames(sources.files, first, config);
   const roots = new Set([...first, ...(first.size === 0 ? [] : withNames(sources.files, names))]);
   const broken = new Set<string>();
-  const maker = new ProgramMaker(sources.root, sources.files, types);
+  const maker = new ProgramMaker(sources, types);
   for (let round = 1; ; round++) {
-    for (const path of roots)
-      if (!broken.has(path) && isBroken(sources.files.get(path), skipped)) broken.add(path);
+    for (const path of roots) if (!broken.has(path) && isBroken(path, maker, skipped)) broken.add(path);
     const analysis = maker.make([...roots].filter((path) => !broken.has(path)).sort());
     const reader = new SiteReader(analysis, sources.root, config);
     for (const name of newNames(analysis, reader, names)) names.add(name);
@@ -39,18 +38,17 @@ export function analyse(
   }
 }
 
-function isBroken(file: SourceText | undefined, skipped: Skipped[]): boolean {
-  if (file === undefined) return true;
-  const parsed = parse(file.path, file.text);
+function isBroken(path: string, maker: ProgramMaker, skipped: Skipped[]): boolean {
+  const parsed = maker.parsedFile(path);
   if (parsed === undefined) {
-    skipped.push({ path: file.path, reason: 'nested-too-deep', detail: 'the parser ran out of stack' });
+    skipped.push({ path, reason: 'nested-too-deep', detail: 'the parser ran out of stack' });
     return true;
   }
   const [error] = syntaxErrors(parsed);
   if (error === undefined) return false;
   const line = parsed.getLineAndCharacterOfPosition(error.start).line + 1;
   skipped.push({
-    path: file.path,
+    path,
     reason: 'syntax-error',
     detail: `line ${line}: ${ts.flattenDiagnosticMessageText(error.messageText, ' ')}`,
   });

@@ -6,7 +6,6 @@
 import { ts } from 'ts-morph';
 import { type Effect, type Effects, isWrite } from './effects.js';
 import { callbackObstacle, enclosures } from './hazards.js';
-import { isTestFile } from './origins.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import { contains, describe, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
@@ -173,9 +172,4 @@ export class Contexts {
     }
     return undefined;
   }
-}
-
-/** Publishes in tests are no call sites: nothing is lost when a test dies. */
-export function isTestSite(path: string): boolean {
-  return isTestFile(path);
 }

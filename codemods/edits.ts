@@ -4,6 +4,7 @@
  */
 
 import { ts } from 'ts-morph';
+import { eachNode } from './syntax.js';
 
 export interface TextEdit {
   readonly start: number;
@@ -72,28 +73,24 @@ function indentUnit(text: string): string {
 function usesSemicolons(file: ts.SourceFile): boolean {
   let withSemi = 0;
   let without = 0;
-  const visit = (node: ts.Node): void => {
+  eachNode(file, (node) => {
     if (ts.isExpressionStatement(node) || ts.isVariableStatement(node) || ts.isReturnStatement(node)) {
       if (file.text[node.end - 1] === ';') withSemi++;
       else without++;
     }
-    if (withSemi + without < 200) ts.forEachChild(node, visit);
-  };
-  visit(file);
+  });
   return withSemi >= without;
 }
 
 function quoteOf(file: ts.SourceFile): "'" | '"' {
   let single = 0;
   let double = 0;
-  const visit = (node: ts.Node): void => {
+  eachNode(file, (node) => {
     if (ts.isStringLiteral(node)) {
       if (file.text[node.getStart(file)] === '"') double++;
       else single++;
     }
-    if (single + double < 200) ts.forEachChild(node, visit);
-  };
-  visit(file);
+  });
   return double > single ? '"' : "'";
 }
 
@@ -182,13 +179,11 @@ export function removeLines(text: string, ranges: readonly { start: number; end:
 /** Offsets of line starts inside template literals: what stands there is content. */
 function contentLines(node: ts.Node, text: string): Set<number> {
   const lines = new Set<number>();
-  const visit = (n: ts.Node): void => {
+  eachNode(node, (n) => {
     if (ts.isTemplateLiteralToken(n)) {
       for (let i = n.getStart(); i < n.end; i++) if (text[i] === '\n') lines.add(i + 1);
     }
-    ts.forEachChild(n, visit);
-  };
-  visit(node);
+  });
   return lines;
 }
 

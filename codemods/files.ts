@@ -52,6 +52,8 @@ export interface Sources {
   readonly skipped: readonly Skipped[];
   /** Whether a file (relative path) lies under one of the paths that were asked for. */
   readonly selected: (path: string) => boolean;
+  /** Whether a file is a test or double; who asks for a path under `test/` means what is in it. */
+  readonly isTest: (path: string) => boolean;
 }
 
 const SOURCE_NAME = /\.[cm]?[jt]sx?$/;
@@ -75,9 +77,19 @@ export function readSources(root: string, paths: readonly string[]): Sources {
     root: real,
     files: walk.files,
     skipped: walk.skipped,
-    selected: (path) =>
-      wanted.length === 0 || wanted.some((w) => w === '' || path === w || path.startsWith(`${w}/`)),
+    selected: (path) => wanted.length === 0 || wanted.some((w) => isUnder(path, w)),
+    isTest: (path) => {
+      const asked = wanted.find((w) => isUnder(path, w));
+      return TEST_PATH.test(asked === undefined || asked === path ? path : path.slice(asked.length));
+    },
   };
+}
+
+const TEST_PATH =
+  /(?:^|\/)(?:tests?|__tests__|__mocks__|mocks|fixtures)\/|\.(?:test|spec|mock)\.[cm]?[jt]sx?$/;
+
+function isUnder(path: string, folder: string): boolean {
+  return folder === '' || path === folder || path.startsWith(`${folder}/`);
 }
 
 function realDirectory(root: string): string {

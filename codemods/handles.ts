@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
-import { isTestFile, returnsOf } from './origins.js';
+import { returnsOf } from './origins.js';
 import { classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
@@ -101,7 +101,7 @@ export class Handles {
     if (this.opened !== undefined) return this.opened;
     const found = new Map<string, ts.NewExpression[]>();
     for (const file of this.resolver.analysis.own) {
-      if (isTestFile(this.resolver.analysis.pathOf(file))) continue;
+      if (this.resolver.analysis.isTest(file)) continue;
       eachNode(file, (node) => {
         if (!ts.isNewExpression(node)) return;
         const role = this.resolver.roleOf(node);

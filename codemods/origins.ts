@@ -28,13 +28,6 @@ export function isNodeGlobal(name: string): boolean {
   return NODE_GLOBALS.has(name);
 }
 
-const TEST_PATH =
-  /(?:^|\/)(?:tests?|__tests__|__mocks__|mocks|fixtures)\/|\.(?:test|spec|mock)\.[cm]?[jt]sx?$/;
-
-export function isTestFile(path: string): boolean {
-  return TEST_PATH.test(path);
-}
-
 export function declaredIn(declaration: ts.Node): string | undefined {
   const path = declaration.getSourceFile().fileName;
   const pkg = packageOfPath(path);

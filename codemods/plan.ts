@@ -8,7 +8,6 @@ import { changesOf, type FileChange, type OpenSite } from './changes.js';
 import { readConfig } from './config.js';
 import { type Delta, deltaOf } from './delta.js';
 import { readSources, type Skipped, type Sources } from './files.js';
-import { isTestFile } from './origins.js';
 import type { Analysis } from './program.js';
 import type { Obstacle, ReasonCode } from './reasons.js';
 import type { ReadSite, SiteReader } from './site.js';
@@ -129,7 +128,7 @@ function readSites(analysis: Analysis, reader: SiteReader, sources: Sources): Op
   return calls
     .filter((call) => {
       const path = analysis.pathOf(call.getSourceFile());
-      return sources.selected(path) && !isTestFile(path);
+      return sources.selected(path) && !sources.isTest(path);
     })
     .sort(
       (a, b) =>

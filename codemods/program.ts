@@ -7,7 +7,7 @@
 import { existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join, sep } from 'node:path';
 import { Project, ts } from 'ts-morph';
-import { bracketDepth, FILE_LIMITS, type SourceText } from './files.js';
+import { bracketDepth, FILE_LIMITS, type Sources } from './files.js';
 import { classOf, packageOfPath, packageOfSpecifier } from './packages.js';
 
 const OPTIONS: ts.CompilerOptions = {
@@ -40,6 +40,7 @@ export interface Analysis {
   readonly unresolvedPackages: readonly string[];
   /** Relative path with `/`. */
   readonly pathOf: (file: ts.SourceFile) => string;
+  readonly isTest: (file: ts.SourceFile) => boolean;
 }
 
 /** Makes programs over one repository; parsed files are kept between rounds. */
@@ -47,14 +48,15 @@ export class ProgramMaker {
   private readonly parsed = new Map<string, ts.SourceFile | undefined>();
   private readonly resolutions = new Map<string, Resolution>();
   private readonly unresolved = new Set<string>();
+  private readonly root: string;
   private previous: ts.Program | undefined;
 
   constructor(
-    private readonly root: string,
-    private readonly texts: ReadonlyMap<string, SourceText>,
+    private readonly sources: Sources,
     /** false: packages are not looked up at all; fast, and everything from them is traced by its import. */
     private readonly types: boolean,
   ) {
+    this.root = sources.root;
     for (const lib of standardLibrary()) this.parsed.set(lib.fileName, lib);
   }
 
@@ -76,7 +78,13 @@ export class ProgramMaker {
       own,
       unresolvedPackages: [...this.unresolved].sort(),
       pathOf: (file) => this.relative(file.fileName),
+      isTest: (file) => this.sources.isTest(this.relative(file.fileName)),
     };
+  }
+
+  /** One of the repository's files, parsed once for every use. */
+  parsedFile(path: string): ts.SourceFile | undefined {
+    return this.sourceFile(join(this.root, path));
   }
 
   private relative(path: string): string {
@@ -123,7 +131,7 @@ export class ProgramMaker {
 
   /** The repository's files come from the texts that were read and vetted; of other files only packages' are read. */
   private readText(name: string): string | undefined {
-    const known = this.texts.get(this.relative(name));
+    const known = this.sources.files.get(this.relative(name));
     if (known !== undefined) return known.text;
     if (!name.includes('/node_modules/') && !name.startsWith(this.root + sep)) return undefined;
     try {

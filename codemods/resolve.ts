@@ -5,16 +5,7 @@
 
 import { ts } from 'ts-morph';
 import { Instances } from './instances.js';
-import {
-  calledName,
-  declaredIn,
-  isConst,
-  isLibrary,
-  isNodeGlobal,
-  isOpaque,
-  isTestFile,
-  throughOf,
-} from './origins.js';
+import { calledName, declaredIn, isConst, isLibrary, isNodeGlobal, isOpaque, throughOf } from './origins.js';
 import type { Analysis } from './program.js';
 import { ProgramIndex } from './program-index.js';
 import { type Role, Roles } from './roles.js';
@@ -158,7 +149,7 @@ export class Resolver {
     const symbol = this.checker.getSymbolAtLocation(owner.name);
     if (symbol === undefined) return [];
     return this.index.heirsOf(symbol).flatMap((heir) => {
-      if (isTestFile(this.analysis.pathOf(heir.getSourceFile()))) return [];
+      if (this.analysis.isTest(heir.getSourceFile())) return [];
       const own = heir.members.find(
         (m) => m.name !== undefined && ts.isIdentifier(m.name) && m.name.text === member,
       );

@@ -75,19 +75,39 @@ export function scopeOf(node: ts.Node): Scope {
 
 /** Visits the nodes that run as part of `scope` itself: nested functions are left out, promise executors are not. */
 export function eachOwnNode(scope: ts.Node, visit: (node: ts.Node) => void): void {
-  const walk = (node: ts.Node): void => {
-    if (node !== scope && isFn(node) && !isPromiseExecutor(node)) return;
-    if (node !== scope && ts.isClassLike(node)) return;
+  const isOther = (node: ts.Node): boolean =>
+    node !== scope && ((isFn(node) && !isPromiseExecutor(node)) || ts.isClassLike(node));
+  traverse(scope, (node) => {
+    if (isOther(node)) return false;
     visit(node);
-    ts.forEachChild(node, walk);
-  };
-  walk(scope);
+    return true;
+  });
 }
 
 /** Visits every node below, nested functions included. */
 export function eachNode(node: ts.Node, visit: (node: ts.Node) => void): void {
-  visit(node);
-  ts.forEachChild(node, (child) => eachNode(child, visit));
+  traverse(node, (n) => {
+    visit(n);
+    return true;
+  });
+}
+
+/** In source order, without recursion: a sum of 50,000 terms is a tree as deep. `visit` says whether to go deeper. */
+function traverse(root: ts.Node, visit: (node: ts.Node) => boolean): void {
+  const stack = [root];
+  for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
+    if (!visit(node)) continue;
+    const first = stack.length;
+    ts.forEachChild(node, (child) => {
+      stack.push(child);
+    });
+    // The children were pushed in order: turn them, so that the first is taken first.
+    for (let a = first, b = stack.length - 1; a < b; a++, b--) {
+      const swapped = stack[a] as ts.Node;
+      stack[a] = stack[b] as ts.Node;
+      stack[b] = swapped;
+    }
+  }
 }
 
 export function ownCalls(scope: ts.Node): ts.CallExpression[] {

@@ -65,6 +65,10 @@ describe('a hostile repository', () => {
     write('repository/src/broken.ts', "import 'amqplib';\nexport function publish( {\n");
     write('repository/src/utf16.ts', Buffer.from(`\uFEFF${PUBLISHING}`, 'utf16le'));
     write('repository/src/latin1.ts', Buffer.from(`// caf\u00e9 publish\n${PUBLISHING}`, 'latin1'));
+    write(
+      'repository/src/sum.ts',
+      `import 'amqplib';\nexport const publish = ${"'a' + ".repeat(50_000)}'b';\n`,
+    );
     execFileSync('mkfifo', [join(root, 'src', 'fifo.ts')]);
     const before = filesOf(join(base, 'outside'));
 
@@ -162,6 +166,14 @@ describe('a hostile repository', () => {
     );
     expect(plan({ paths: ['src/bus.ts'] }).sites).toEqual([]);
     expect(plan({ paths: ['src'] }).sites).toHaveLength(1);
+  });
+
+  test('tests hold no call sites, unless they are asked for', () => {
+    cpSync(join(root, 'src'), join(root, 'test', 'app', 'src'), { recursive: true });
+    expect(plan().sites.map((s) => s.file)).toEqual(['src/orders.ts']);
+    expect(plan({ paths: ['test/app'] }).sites.map((s) => `${s.file} ${s.level}`)).toEqual([
+      'test/app/src/orders.ts safe',
+    ]);
   });
 
   test('a read-only folder: nothing is written, by one who is not root', () => {

@@ -1,4 +1,5 @@
 /** The pure parts of the codemods: SQL's first words, routing key patterns, edits by offset, paths in patches. */
+import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { matchesKey, parseConfig } from '../../codemods/config.js';
 import { applyEdits, reindent, removeLines } from '../../codemods/edits.js';
@@ -123,6 +124,12 @@ describe('reasons and verdicts', () => {
       expect(next).toMatch(/^[A-Z].*[^.]$/);
       expect(explain({ code, what: '$& <what>' }).message).toContain('$& <what>');
     }
+  });
+
+  test('every reason is documented, and nothing else is', () => {
+    const page = readFileSync(new URL('../../docs/lookup/codemods.md', import.meta.url), 'utf8');
+    const table = page.slice(page.indexOf('## Why a publish'), page.indexOf('## Files that are not'));
+    expect([...table.matchAll(/^\| `([\w-]+)` \|/gm)].map((m) => m[1])).toEqual(REASONS.map((r) => r.code));
   });
 
   test('the first reason decides, the others are told', () => {
