@@ -194,7 +194,7 @@ function identityOf(view: MessageView, fields: DialectFields, attempt: number): 
   const id = fields.id?.(view) ?? view.delivery.properties.messageId;
   return id === undefined || id === ''
     ? null
-    : { homeQueue: homeOf(view, fields), id: shortText(id), attempt };
+    : { homeQueue: shortText(homeOf(view, fields)), id: shortText(id), attempt };
 }
 
 function usableKind(kind: string | undefined): string | null {
@@ -216,7 +216,8 @@ function payloadOf(view: MessageView, fields: DialectFields, mapped: boolean, op
   const inner = mapped ? fields.inner?.(view) : undefined;
   const read: ReadBody = inner === undefined ? outer : readBody(inner.bytes, undefined, { careful: true });
   if (opaque || read.payloadText === null) {
-    const type = inner === undefined ? contentType(delivery) : inner.contentType;
+    const type =
+      inner === undefined ? contentType(delivery) : inner.contentType && shortText(inner.contentType);
     return { payloadText: null, body: inner?.bytes ?? delivery.body, note: opaque ? null : read.note, type };
   }
   const part = mapped && inner === undefined ? fields.payloadText?.(view) : undefined;
