@@ -1,5 +1,6 @@
 /** Which dialect reads a message: on its marks, in a fixed order, or by rule; never by a guess. And what surrounds any. */
-import { describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test } from 'vitest';
+import { instantMs, printedError, timeSpanMs } from '../../adapters/rabbitmq/dialects/dialect.js';
 import { DIALECTS, dialectNamed, FALLBACK } from '../../adapters/rabbitmq/dialects/known.js';
 import { array, death, delivery, int, long, map, NOW_MS, type Parts, text } from './delivery-builder.js';
 
@@ -63,6 +64,48 @@ describe('choice', () => {
       }
     }
     expect(delivery(odd[6]).headers.length).toBe(1);
+  });
+});
+
+describe('times as libraries write them', () => {
+  const zone = process.env['TZ'];
+  afterEach(() => {
+    if (zone === undefined) delete process.env['TZ'];
+    else process.env['TZ'] = zone;
+  });
+
+  test.each([
+    ['2026-03-01T12:00:00Z', 0],
+    ['2026-03-01T12:00:00', 0],
+    ['2026-03-01 12:00:00:000000 Z', 0],
+    ['2026-03-01T13:30:00.5+01:30', 500],
+    ['2026-03-01T13:30:00+0130', 0],
+    ['2026-03-01T12:00:00.000000001Z', 1],
+    ['2026-03-01T12:00:00.0010000Z', 1],
+  ])('%s, wherever this machine is', (written, more) => {
+    for (const here of ['America/New_York', 'Asia/Kolkata']) {
+      process.env['TZ'] = here;
+      expect(new Date(2026, 2, 1).getTimezoneOffset()).not.toBe(0);
+      expect(instantMs(written)).toBe(NOW_MS + more);
+    }
+  });
+
+  test.each(['', 'soon', '2026-13-01T12:00:00Z', '2026-03-01', '03/01/2026 12:00:00', null, 1, {}])(
+    'not one: %s',
+    (written) => {
+      expect(instantMs(written)).toBeUndefined();
+    },
+  );
+
+  test('time spans', () => {
+    const spans = ['00:00:01', '1.02:03:04.5', '00:00:00.0000001', '5', undefined].map(timeSpanMs);
+    expect(spans).toEqual([1_000, 93_784_500, 1, undefined, undefined]);
+  });
+
+  test('errors as they print themselves; prose is no name', () => {
+    expect(printedError('a.B$C: x: y\n at', 'e')).toEqual({ name: 'a.B$C', message: 'x: y' });
+    expect(printedError('it broke', 'e')).toEqual({ name: 'e', message: 'it broke' });
+    expect(printedError(undefined, 'e')).toBeUndefined();
   });
 });
 

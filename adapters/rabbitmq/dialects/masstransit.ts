@@ -5,6 +5,7 @@
 import { memberText } from '../body.js';
 import {
   bodyWith,
+  countOf,
   type Dialect,
   filled,
   firstOf,
@@ -36,8 +37,8 @@ const member =
     filled(envelope(view)?.[name]);
 
 const redelivered = firstOf(headerInteger('MT-Redelivery-Count'), (view) => {
-  const count = Number(objectOf(envelope(view)?.['headers'])?.['MT-Redelivery-Count'] ?? Number.NaN);
-  return Number.isSafeInteger(count) ? count : undefined;
+  const count = objectOf(envelope(view)?.['headers'])?.['MT-Redelivery-Count'];
+  return countOf(typeof count === 'string' && /^\d{1,9}$/.test(count) ? Number(count) : count);
 });
 
 export const masstransit: Dialect = {

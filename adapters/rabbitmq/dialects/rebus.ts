@@ -17,10 +17,6 @@ export const rebus: Dialect = {
   summary: 'Rebus: rbs2-msg-type, rbs2-msg-id, rbs2-deferred-until and rbs2-error-details headers',
   claims: (view) => (rbs('msg-type')(view) ?? rbs('msg-id')(view)) !== undefined,
   fields: {
-    exclude: (view) =>
-      rbs('in-reply-to')(view) !== undefined && /^amq\./.test(view.delivery.queue)
-        ? 'reply: the answer to a Rebus request'
-        : undefined,
     kind: rbs('msg-type'),
     id: rbs('msg-id'),
     dueMs: (view) => instantMs(rbs('deferred-until')(view)),

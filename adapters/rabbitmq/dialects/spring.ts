@@ -1,5 +1,5 @@
 /** Spring AMQP: the Java type in `__TypeId__`, what failed in x-exception-* and x-original-* of its republisher. */
-import { type Dialect, firstOf, firstRoute, headerInteger, headerText, printedError } from './dialect.js';
+import { type Dialect, firstRoute, headerInteger, headerText, printedError } from './dialect.js';
 
 const typeId = headerText('__TypeId__');
 const contentTypeId = headerText('__ContentTypeId__');
@@ -32,11 +32,6 @@ export const spring: Dialect = {
     },
     id: ({ delivery }) => delivery.properties.messageId || undefined,
     attempts: headerInteger('retry-count'),
-    exclude: (view) =>
-      headerText('spring_reply_correlation')(view) === undefined ||
-      view.delivery.properties.replyTo !== undefined
-        ? undefined
-        : 'reply: the answer to a Spring request',
     error: (view) => {
       const message = exception(view);
       const printed = printedError(stack(view)?.split('\n')[0], 'exception');
@@ -45,7 +40,7 @@ export const spring: Dialect = {
     details: (view) => ({
       correlationId: view.delivery.properties.correlationId,
       keyTypeId: headerText('__KeyTypeId__')(view),
-      springReplyCorrelation: firstOf(headerText('spring_reply_correlation'))(view),
+      springReplyCorrelation: headerText('spring_reply_correlation')(view),
     }),
   },
 };
