@@ -19,7 +19,7 @@ export interface Broker {
   readonly cluster: string;
   readonly version: string;
   readonly vhost: string;
-  /** Ready messages and consumers, by passive declare; null = there is no such queue. */
+  /** Ready messages and consumers, by passive declare; null = there is no such queue. Throws `queue-unreachable`. */
   count(queue: string): Promise<QueueCount | null>;
   /** Starts consuming one queue on a channel of its own. */
   consume(queue: string, options: ConsumeOptions): Promise<Source>;
@@ -52,6 +52,7 @@ export interface Source {
 const HEARTBEAT_S = 20;
 const FRAME_MAX = 131_072;
 const CONNECT_TIMEOUT_MS = 10_000;
+const ANSWER_TIMEOUT_MS = 15_000;
 const PINNED_AMQPLIB = '2.3.1';
 
 /** Throws `amqp-url-invalid`, `amqp-unreachable`, `amqp-refused`, `amqplib-unsupported`. */
@@ -99,13 +100,16 @@ function openBroker(model: ChannelModel, vhost: string): Broker {
       counting ??= openChannel(model);
       const channel = await counting;
       try {
-        const { messageCount, consumerCount } = await channel.checkQueue(queue);
+        const asking = channel.checkQueue(queue);
+        const { messageCount, consumerCount } = await withinTime(asking, () => unreachable(queue));
         return { ready: messageCount, consumers: consumerCount };
       } catch (error) {
-        // A failed passive declare closes its channel.
+        // A failed passive declare closes its channel; one that hangs blocks it.
         counting = undefined;
-        if ((error as { code?: number }).code === 404) return null;
-        throw queueError(queue, error);
+        // 404 also says that a queue's node is down: then it is there, and nobody knows what it holds.
+        const { code, message } = error as { code?: number; message: string };
+        if (code === 404 && /no queue/.test(message)) return null;
+        throw code === 404 ? unreachable(queue, error) : queueError(queue, error);
       }
     },
     consume: async (queue, options) => openSource(await openChannel(model), queue, options),
@@ -114,6 +118,16 @@ function openBroker(model: ChannelModel, vhost: string): Broker {
       await model.close().catch(() => undefined);
     },
   };
+}
+
+/** A quorum queue without a leader may never answer. */
+async function withinTime<T>(asked: Promise<T>, late: () => Error): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(late()), ANSWER_TIMEOUT_MS);
+  });
+  asked.catch(() => undefined);
+  return Promise.race([asked, timeout]).finally(() => clearTimeout(timer));
 }
 
 async function openChannel(model: ChannelModel): Promise<Channel> {
@@ -319,6 +333,17 @@ function connectError(error: unknown, host: string): UnbrokerError {
     hint: 'Check that it runs and that AMQP_URL names it; what was imported so far is safe, run again to go on.',
     cause: error,
   });
+}
+
+function unreachable(queue: string, cause?: unknown): UnbrokerError {
+  return new UnbrokerError(
+    'queue-unreachable',
+    `Queue ${queue} does not answer: its node or leader is down`,
+    {
+      hint: 'Bring the node back, then run again; what the queue holds is unknown until then.',
+      cause,
+    },
+  );
 }
 
 function queueError(queue: string, error: unknown): Error {

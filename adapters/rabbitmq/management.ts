@@ -136,6 +136,7 @@ function readQueue(queue: Fields): QueueInfo {
     maxLengthBytes: least('max-length-bytes'),
     overflow: text('overflow'),
     deliveryLimit: least('delivery-limit'),
+    reachable: true,
     singleActive: own['x-single-active-consumer'] === true,
     ready: numberOf(queue['messages_ready']),
     unacked: numberOf(queue['messages_unacknowledged']),

@@ -3,7 +3,7 @@
  * It declares passively and reads the management API when there is one; it takes no message, not even to look at it.
  */
 import { EXIT, UnbrokerError } from '../../src/errors.js';
-import { type Broker, connectBroker } from './broker.js';
+import { type Broker, connectBroker, type QueueCount } from './broker.js';
 import type { DrainConfig, Rules } from './drain-config.js';
 import { findManagement, type Management } from './management.js';
 import {
@@ -68,7 +68,11 @@ async function readTopology(
   const queues: QueueInfo[] = [];
   for (const queue of known.values()) {
     // Stats lag by seconds, a passive declare does not. An exclusive queue refuses it.
-    const count = queue.exclusive ? undefined : await broker.count(queue.name);
+    const count = queue.exclusive ? undefined : await countOrUnreachable(broker, queue.name);
+    if (count === 'unreachable') {
+      queues.push({ ...queue, reachable: false, ready: null, consumers: null });
+      continue;
+    }
     if (count === null) {
       if (seen?.queues.includes(queue)) continue;
       throw missing(queue.name);
@@ -77,6 +81,15 @@ async function readTopology(
   }
   queues.sort((a, b) => (a.name < b.name ? -1 : 1));
   return { vhost: broker.vhost, queues, exchanges: seen?.exchanges ?? null, bindings: seen?.bindings ?? [] };
+}
+
+async function countOrUnreachable(broker: Broker, queue: string): Promise<QueueCount | null | 'unreachable'> {
+  try {
+    return await broker.count(queue);
+  } catch (error) {
+    if (error instanceof UnbrokerError && error.code === 'queue-unreachable') return 'unreachable';
+    throw error;
+  }
 }
 
 function unknownQueue(name: string): QueueInfo {
@@ -90,7 +103,14 @@ function unknownQueue(name: string): QueueInfo {
     },
     ...{ overflow: null, deliveryLimit: null, ready: null, unacked: null, consumers: null },
   };
-  return { name, type: 'classic', exclusive: false, autoDelete: false, singleActive: false, ...nothing };
+  const plain = {
+    type: 'classic',
+    exclusive: false,
+    autoDelete: false,
+    reachable: true,
+    singleActive: false,
+  };
+  return { name, ...plain, ...nothing };
 }
 
 function unseenOf({ queues, exchanges }: Topology, management: Management | null): string[] {

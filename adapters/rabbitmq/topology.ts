@@ -21,6 +21,8 @@ export interface QueueInfo {
   /** drop-head, reject-publish, reject-publish-dlx; null = drop-head. */
   readonly overflow: string | null;
   readonly deliveryLimit: number | null;
+  /** False: its node or leader is down. */
+  readonly reachable: boolean;
   /** One consumer at a time gets messages, the others wait. */
   readonly singleActive: boolean;
   /** Null = unknown, never zero. */
@@ -204,6 +206,7 @@ const LEAST_DELIVERY_LIMIT = 10;
 
 function obstaclesOf(queue: QueueInfo, role: QueueRole, edges: DeadLetterEdges): string[] {
   const obstacles: string[] = [];
+  if (!queue.reachable) obstacles.push('its node or leader is down: what it holds is unknown');
   if (queue.exclusive) obstacles.push('exclusive: only its own connection can read it; stop the owner');
   if (queue.autoDelete)
     obstacles.push('auto-delete: it would be deleted with what is left when a drain stops midway');

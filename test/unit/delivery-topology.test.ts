@@ -10,7 +10,7 @@ import {
 } from '../../adapters/rabbitmq/topology.js';
 
 const queue = (name: string, more: Partial<QueueInfo> = {}): QueueInfo => ({
-  ...{ name, type: 'classic', exclusive: false, autoDelete: false, singleActive: false },
+  ...{ name, type: 'classic', exclusive: false, autoDelete: false, reachable: true, singleActive: false },
   ...{
     ttlMs: null,
     deadLetterExchange: null,
@@ -150,6 +150,7 @@ describe('obstacles', () => {
     ],
     ['missing queue', wait('w', 1_000, '', 'gone'), 'missing (queue)'],
     ['exclusive', queue('q', { exclusive: true }), 'exclusive'],
+    ['unreachable', queue('q', { reachable: false, ready: null }), 'what it holds is unknown'],
     ['auto-delete', queue('q', { autoDelete: true }), 'auto-delete'],
     ['stream', queue('q', { type: 'stream' }), 'stream'],
     ['TTL without a way on', queue('q', { ttlMs: 1_000 }), 'messages vanish'],
