@@ -1,4 +1,6 @@
 /** The text is what Prometheus reads, whatever the labels hold; histograms add up; labels stay few. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { ClaimedJob } from '../../src/jobs/job.js';
 import { createMetrics } from '../../src/jobs/worker-metrics.js';
@@ -97,4 +99,15 @@ test('kinds past the limit share one label', async () => {
     { name: 'unbroker_jobs_claimed_total', labels: { kind: 'kind-1' }, value: 1 },
     { name: 'unbroker_jobs_claimed_total', labels: { kind: '(other)' }, value: 48 },
   ]);
+});
+
+test('every metric is documented, and no other', async () => {
+  const metrics = createMetrics({ db: { query: () => Promise.reject(new Error('away')) } });
+  const page = readFileSync(join(import.meta.dirname, '../../docs/lookup/metrics.md'), 'utf8');
+  const documented = [...page.matchAll(/^\| `([^`]+)` \| (counter|gauge|histogram)/gm)]
+    .map(([, name, type]) => `${name} ${type}`)
+    // Those of unbroker serve; test/db/metrics.test.ts sees them.
+    .filter((line) => !line.startsWith('unbroker_http_'));
+  const served = [...parseExposition(await metrics.text())].map(([name, { type }]) => `${name} ${type}`);
+  expect(documented.sort()).toEqual(served.sort());
 });

@@ -1,6 +1,7 @@
 /** Which finished rows may go, whatever the mixture of kinds, and wherever a walk is cut into steps. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { checkConfig } from '../../src/config.js';
 import { type FinishedRow, plainAgeMs, type Retention, RetentionWalk } from '../../src/jobs/retention.js';
 import { checkRetention } from '../../src/jobs/worker-options.js';
 
@@ -66,4 +67,15 @@ test('one age for all needs no walk; nothing limited needs nothing; bounds hold'
     { kinds: { a: { maxAgeMs: Number.POSITIVE_INFINITY } } },
   ];
   for (const retention of bad) expect(() => checkRetention({ retention })).toThrow(/out of range/);
+});
+
+test('the config takes it, and nothing like it', () => {
+  const retention = { default: { maxAgeMs: 1 }, kinds: { 'page.view': { maxCount: 5 } } };
+  expect(checkConfig({ worker: { retention } }).worker?.retention).toEqual(retention);
+  expect(() => checkConfig({ worker: { retention: { kind: {} } } })).toThrow(
+    /retention\.kind is not a known key/,
+  );
+  expect(() => checkConfig({ worker: { retention: { kinds: { a: { maxCount: -1 } } } } })).toThrow(
+    /kinds\.a\.maxCount/,
+  );
 });
