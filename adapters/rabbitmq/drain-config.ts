@@ -4,6 +4,7 @@
  */
 import { arrayOf, type Checker, integer, invalid, object, oneOf, record, string } from '../../src/check.js';
 import { LIMITS } from '../../src/jobs/job.js';
+import { DIALECT_NAMES, type DialectName } from './dialects/names.js';
 
 /** `main`: worked by consumers. `wait`: holds messages back, then lets go. `dead`: dead letters, parked messages. */
 export type QueueRole = 'main' | 'wait' | 'dead';
@@ -34,7 +35,7 @@ export interface DrainRule {
   /** Not a job: acked, kept in the ledger, no row. The text is the reason. Alone with `queue`: the queue is left alone. */
   readonly exclude?: string;
   /** Read every message of it as this dialect instead of asking each dialect. */
-  readonly dialect?: string;
+  readonly dialect?: DialectName;
   readonly role?: QueueRole;
   /** For queues whose arguments cannot be seen (no management API). */
   readonly ttlMs?: number;
@@ -63,7 +64,7 @@ const rule: Checker<DrainRule> = (value, path) => {
       match,
       kind: string({ maxLength: LIMITS.kindLength }),
       exclude: string({ maxLength: 200 }),
-      dialect: string({ maxLength: 50 }),
+      dialect: oneOf(...DIALECT_NAMES),
       role: oneOf('main', 'wait', 'dead'),
       ttlMs: integer(0, 2 ** 32),
       body: oneOf('dead', 'run'),

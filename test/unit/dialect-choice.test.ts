@@ -2,6 +2,8 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { instantMs, printedError, timeSpanMs } from '../../adapters/rabbitmq/dialects/dialect.js';
 import { DIALECTS, dialectNamed, FALLBACK } from '../../adapters/rabbitmq/dialects/known.js';
+import { DIALECT_NAMES, type DialectName } from '../../adapters/rabbitmq/dialects/names.js';
+import { checkDrainConfig } from '../../adapters/rabbitmq/drain-config.js';
 import { array, death, delivery, int, long, map, NOW_MS, type Parts, text } from './delivery-builder.js';
 
 const RULES = { rules: [] };
@@ -10,8 +12,15 @@ const wait = (ttlMs: number | null) => ({ role: 'wait' as const, ttlMs });
 describe('choice', () => {
   test('every dialect has a name of its own by which a rule finds it', () => {
     const names = [...DIALECTS, FALLBACK].map(({ name }) => name);
+    expect(names).toEqual(DIALECT_NAMES);
     expect(new Set(names).size).toBe(names.length);
     for (const name of names) expect(dialectNamed(name)?.name).toBe(name);
+  });
+
+  test('a rule that names none of them is refused before anything is read', () => {
+    const rule = (dialect: string) => ({ rules: [{ match: { queue: 'q' }, dialect }] });
+    expect(checkDrainConfig(rule('celery'), 'drain')).toEqual(rule('celery'));
+    expect(() => checkDrainConfig(rule('celry'), 'drain')).toThrow(/drain\.rules/);
   });
 
   test.each<[string, Parts]>([
@@ -37,7 +46,7 @@ describe('choice', () => {
 
   test('a rule overrides: another dialect, or none', () => {
     const headers = { task: text('proj.add'), id: text('1') };
-    const by = (dialect: string) => ({ rules: [{ match: { queue: 'work' }, dialect }] });
+    const by = (dialect: DialectName) => ({ rules: [{ match: { queue: 'work' }, dialect }] });
     const body = '{"pattern":"p","data":1}';
     expect(map({ headers, body }, by('nestjs')).job.kind).toBe('p');
     expect(map({ headers, body }, by('raw-json')).outcome).toBe('unmapped');

@@ -1,5 +1,6 @@
 /** NestJS, @golevelup, Rascal and foo-foo-mq with its forebears, from the wire form that they write. */
 import { describe, expect, test } from 'vitest';
+import type { DialectName } from '../../adapters/rabbitmq/dialects/names.js';
 import { array, death, fields, int, map, NOW_MS, type Parts, text } from './delivery-builder.js';
 
 const RULES = { rules: [] };
@@ -27,7 +28,7 @@ describe('nestjs', () => {
 
   test('a request whose caller waits is excluded, unless a rule names the dialect', () => {
     expect(map(request, RULES)).toMatchObject({ outcome: 'excluded', job: null });
-    const rules = [{ match: { queue: 'work' }, dialect: 'nestjs' }];
+    const rules = [{ match: { queue: 'work' }, dialect: 'nestjs' as const }];
     const mapped = map(request, { rules });
     expect(mapped.job).toMatchObject({ kind: '{"cmd":"sum"}', payloadText: '[1,2]' });
     expect(mapped.identity?.id).toBe('a1b2');
@@ -40,7 +41,7 @@ describe('nestjs', () => {
     },
   );
 
-  const rules = [{ match: { queue: 'work' }, dialect: 'nestjs', kind: 'by.rule' }];
+  const rules = [{ match: { queue: 'work' }, dialect: 'nestjs' as const, kind: 'by.rule' }];
 
   test.each(['{"data":{"a":1}}', '{"a": 1}', '["favoriteFruit","banana"]'])(
     'from another publisher, kind by rule and the body as it stands: %s',
@@ -84,19 +85,19 @@ describe('golevelup and hutch', () => {
   test('nothing marks them: unmapped until a rule names them', () => {
     const headers = { 'X-Request-ID': text('r1') };
     expect(map({ ...parts, headers }, RULES).outcome).toBe('unmapped');
-    const by = (dialect: string) => ({ rules: [{ match: { queue: 'work' }, dialect }] });
+    const by = (dialect: DialectName) => ({ rules: [{ match: { queue: 'work' }, dialect }] });
     expect(map({ ...parts, headers }, by('golevelup')).job.kind).toBe('orders/order.paid');
     expect(map(parts, by('hutch')).job.kind).toBe('order.paid');
   });
 
   test('an empty body is null', () => {
-    const rules = [{ match: { queue: 'work' }, dialect: 'golevelup' }];
+    const rules = [{ match: { queue: 'work' }, dialect: 'golevelup' as const }];
     expect(map({ ...parts, body: '' }, { rules }).job).toMatchObject({ payloadText: 'null', state: 'ready' });
   });
 
   test('hutch counts what its queue rejected', () => {
     const headers = { 'x-death': array(death({ queue: 'work', reason: 'rejected', count: 3 })) };
-    const rules = [{ match: { queue: 'work' }, dialect: 'hutch' }];
+    const rules = [{ match: { queue: 'work' }, dialect: 'hutch' as const }];
     expect(map({ ...parts, headers }, { rules }).job.attempts).toBe(3);
   });
 });

@@ -7,6 +7,7 @@ import type { ReadBody } from '../body.js';
 import type { Death, Delivery } from '../delivery.js';
 import type { QueueRole } from '../drain-config.js';
 import { type Field, findField, integerOf, type Table, textOf } from '../headers.js';
+import type { DialectName } from './names.js';
 
 /** A message as dialects see it. */
 export interface MessageView {
@@ -24,7 +25,7 @@ export type Find<T> = (view: MessageView) => T | undefined;
 
 export interface Dialect {
   /** As in a rule's `dialect`. */
-  readonly name: string;
+  readonly name: DialectName;
   readonly summary: string;
   /** True when the message bears this ecosystem's marks; a guess is no mark. */
   claims(view: MessageView): boolean;
