@@ -1,4 +1,5 @@
 /** MassTransit, NServiceBus, EasyNetQ, Rebus, CAP and Wolverine, from the wire form that they write. */
+import { gzipSync } from 'node:zlib';
 import { describe, expect, test } from 'vitest';
 import { array, death, int, map, NOW_MS, type Parts, text } from './delivery-builder.js';
 
@@ -37,6 +38,14 @@ describe('masstransit', () => {
     const other = map(parts(envelope().replace('740993', '740994')), RULES);
     // Nothing but counting decides what is a duplicate: no key makes the second one vanish.
     expect([a?.job.dedupeKey, other.job.dedupeKey]).toEqual([null, null]);
+  });
+
+  test('compressed, whatever the property says: the message out of the inflated envelope', () => {
+    const body = gzipSync(envelope());
+    for (const contentEncoding of ['gzip', 'gzip:UTF-8', 'utf-8']) {
+      const { job } = map(parts('', { body, properties: { contentEncoding } }), RULES);
+      expect(job.payloadText).toBe('{\r\n    "orderId": 9007199254740993\r\n  }');
+    }
   });
 
   test('expirationTime in the past: cancelled', () => {
@@ -148,6 +157,14 @@ describe('nservicebus', () => {
       (id) => map(parts({ 'NServiceBus.MessageId': id }), RULES).identity,
     );
     expect(asBytes).toEqual(asText);
+  });
+
+  test('a JSON body behind a byte order mark', () => {
+    const body = Buffer.concat([Buffer.from('efbbbf', 'hex'), Buffer.from('{"OrderId":"a"}')]);
+    expect(map(parts({}, { body }), RULES).job).toMatchObject({
+      payloadText: '{"OrderId":"a"}',
+      state: 'ready',
+    });
   });
 
   const bits = (seconds: number) => seconds.toString(2).padStart(28, '0').split('').join('.');
@@ -315,6 +332,7 @@ describe('rebus', () => {
     const mapped = map({ queue: 'error', headers }, RULES);
     expect(mapped.job).toMatchObject({ state: 'dead', error: { name: 'System.Exception', message: 'no' } });
     expect(mapped.identity?.homeQueue).toBe('billing');
+    expect(map({ queue: 'billing', headers }, RULES).job.state).toBe('ready');
   });
 
   test('past its time to be received: cancelled', () => {

@@ -8,7 +8,7 @@ import { isStorable, isStorableJson } from '../../src/jobs/text.js';
 import { array, fields, int, long, map, type Parts, text } from './delivery-builder.js';
 
 const SEED = 20_260_301;
-const MESSAGES = 6_000;
+const MESSAGES = 2_500;
 
 /** mulberry32: the same messages in every run. */
 function random(seed: number): () => number {

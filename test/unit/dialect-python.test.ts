@@ -89,6 +89,11 @@ describe('celery protocol 2', () => {
     expect(mapped.identity).toEqual({ homeQueue: 'celery', id: 'd1e2', attempt: 3 });
   });
 
+  test('NaN, which Python writes: its bytes, dead, the task still known', () => {
+    const { job } = map(celery2({}, `[[NaN], {}, ${EMBED}]`), RULES);
+    expect(job).toMatchObject({ kind: 'proj.tasks.add', state: 'dead', error: { name: 'body-not-json' } });
+  });
+
   test('expired by its own expiry: cancelled; not yet: runs', () => {
     const expires = (ms: number) => ({ expires: text(new Date(ms).toISOString().replace('Z', '+00:00')) });
     expect(map(celery2(expires(NOW_MS - 1)), RULES).job).toMatchObject({
