@@ -222,13 +222,6 @@ select coalesce(sum(rows), 0)::float8 as rows, coalesce(sum(unmapped), 0)::float
        coalesce(sum(absorbed), 0)::float8 as absorbed, coalesce(sum(inexact), 0)::float8 as inexact
 from ${batches} where run = $1`,
 
-    /** Messages by queue and outcome, for the report. */
-    byQueue: `
-select l.queue, l.outcome, count(*)::float8 as count
-from ${batches} b join ${ledger} l on l.batch = b.id
-where b.run = $1
-group by l.queue, l.outcome order by l.queue, l.outcome`,
-
     /** Ids that came with different bodies: kept as they are, but somebody should know. */
     doubtfulIds: `
 select count(*)::float8 as count
@@ -348,9 +341,6 @@ export function createLedger(schema: string) {
     async totals(db: Queryable, id: string): Promise<Totals> {
       return (await rows<Totals>(db, sql.totals, [id]))[0] as Totals;
     },
-
-    byQueue: (db: Queryable, id: string) =>
-      rows<{ queue: string; outcome: Outcome; count: number }>(db, sql.byQueue, [id]),
 
     async doubtfulIds(db: Queryable, id: string): Promise<number> {
       return (await rows<{ count: number }>(db, sql.doubtfulIds, [id]))[0]?.count ?? 0;

@@ -17,6 +17,8 @@ export interface RunOptions {
 }
 
 const MAX_RATE = 1_000_000;
+/** Queues that one line of the report names. */
+const MAX_COUNTED = 20;
 
 export async function runDrain(context: Context, options: RunOptions): Promise<number> {
   refuseSecrets(process.argv.slice(2));
@@ -114,11 +116,19 @@ function report(context: Context, results: readonly DrainResult[]): void {
     interrupted ? 'interrupted' : b.balanced ? 'yes' : `off by ${b.difference}`,
   ]);
   print(table(head, rows));
-  for (const { group, interrupted, books } of results) {
+  for (const { group, before, interrupted, books } of results) {
+    print(`${printable(group)}: ${beforeAndAfter(before, books.remaining)}`);
     for (const remark of books.remarks) print(`${printable(group)}: ${remark}`);
     if (interrupted)
       print(`${printable(group)}: stopped at a batch end; run the same command again to go on.`);
   }
+}
+
+function beforeAndAfter(before: DrainResult['before'], remaining: number): string {
+  const filled = Object.entries(before).filter(([, ready]) => ready > 0);
+  const counts = filled.slice(0, MAX_COUNTED).map(([queue, ready]) => `${printable(queue)} ${ready}`);
+  const more = filled.length > MAX_COUNTED ? ` and ${filled.length - MAX_COUNTED} more queues` : '';
+  return `before: ${counts.join(', ') || 'nothing'}${more}; after: ${remaining}`;
 }
 
 /** By the group's name or by a queue in it. */
