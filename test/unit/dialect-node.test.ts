@@ -131,6 +131,15 @@ describe('rascal', () => {
     expect(map(recovered(counts), { rules }).job.kind).toBe('paid.order.paid');
   });
 
+  test('an immediate nack replaces both counters: x-death counts', () => {
+    const nacked = recovered({ work: fields({ immediateNack: { tag: 't', value: true } }) });
+    const headers = {
+      ...(nacked.headers as object),
+      'x-death': array(death({ queue: 'work', reason: 'rejected', count: 2 })),
+    };
+    expect(map({ ...nacked, queue: 'work.dlq', headers }, dead).job.attempts).toBe(2);
+  });
+
   test("another queue's recoveries are not this one's", () => {
     expect(map(recovered({ other: fields({ republished: int(9) }) }), RULES).job.attempts).toBe(0);
   });

@@ -28,9 +28,12 @@ function recoveries(view: MessageView): number | undefined {
   const queue = originalQueue(view) ?? view.delivery.queue;
   // Older versions took the dots of a queue's name for a path.
   const candidates = [tableAt(all, [queue]), tableAt(all, queue.split('.'))];
-  const own = candidates.find((table) => table.length > 0);
-  if (own === undefined) return undefined;
-  return (integerOf(findField(own, 'republished')) ?? 0) + (integerOf(findField(own, 'forwarded')) ?? 0);
+  const own = candidates.find((table) => table.length > 0) ?? NONE;
+  const counts = ['republished', 'forwarded'].map((name) => integerOf(findField(own, name)));
+  // Without either (an immediate nack replaces both) x-death counts.
+  return counts.every((count) => count === undefined)
+    ? undefined
+    : counts.reduce<number>((sum, count) => sum + (count ?? 0), 0);
 }
 
 export const rascal: Dialect = {
