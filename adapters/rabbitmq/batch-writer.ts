@@ -5,8 +5,10 @@
 import type { ImportedJob, Queryable } from '../../src/jobs/job.js';
 import type { Store } from '../../src/jobs/store.js';
 import type { Delivery } from './delivery.js';
+import { UNMAPPED } from './fate.js';
 import type { AbsorbedRow, Ledger, LedgerEntry } from './ledger.js';
-import { type Mapped, shortText, UNMAPPED, withoutPayload } from './mapping.js';
+import { type Mapped, withoutPayload } from './mapping.js';
+import { shortText } from './row-headers.js';
 import { leaseLost } from './run-lease.js';
 
 /** A delivery on its way into the tables. */

@@ -2,23 +2,19 @@
  * From a delivery to the row that it becomes, with the note that the ledger keeps. One pure decision per message; it
  * never throws and never drops: what cannot be mapped is a dead row of kind `unmapped` with its reason.
  */
-import { type ImportedJob, type Json, LIMITS } from '../../src/jobs/job.js';
+import { type ImportedJob, LIMITS } from '../../src/jobs/job.js';
 import { isStorable, storableText } from '../../src/jobs/text.js';
 import { type BodyNote, type ReadBody, readBody } from './body.js';
-import { type Death, type Delivery, readDeaths, timestampMs } from './delivery.js';
-import {
-  type Dialect,
-  type DialectFields,
-  firstRoute,
-  type MessageView,
-  type Reason,
-} from './dialects/dialect.js';
+import { type Death, type Delivery, readDeaths } from './delivery.js';
+import { type Dialect, type DialectFields, firstRoute, type MessageView } from './dialects/dialect.js';
 import { DIALECTS, dialectNamed, FALLBACK } from './dialects/known.js';
 import type { QueueRole, RuleAnswer, Rules } from './drain-config.js';
 import { type Due, dueAt } from './due.js';
-import { findField, integerOf, tableToJson, textOf } from './headers.js';
+import { bodyError, fateOf, type Outcome, UNMAPPED } from './fate.js';
+import { findField, integerOf } from './headers.js';
+import { type Identity, rowHeaders, shortText } from './row-headers.js';
 
-export const UNMAPPED = 'unmapped';
+export type { Outcome } from './fate.js';
 
 /** What is known about the queue that a delivery came from. */
 export interface QueueFacts {
@@ -51,9 +47,6 @@ export function sourceOf(vhost: string, runId: string): (queue: string) => strin
   };
 }
 
-/** `row`: a job of a known kind. `excluded`: not a job. `expired`: the application itself would have dropped it. */
-export type Outcome = 'row' | 'unmapped' | 'excluded' | 'expired';
-
 export interface Mapped {
   /** Null exactly when excluded. */
   readonly job: ImportedJob | null;
@@ -66,13 +59,6 @@ export interface Mapped {
   readonly bodyRule: 'dead' | 'run';
   /** Within one vhost this names one job, as far as the publisher's ids can be trusted; null without an id. */
   readonly identity: Identity | null;
-}
-
-/** A fan-out has one id in several queues, and a retry keeps its id: both are jobs of their own. */
-export interface Identity {
-  readonly homeQueue: string;
-  readonly id: string;
-  readonly attempt: number;
 }
 
 export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: MappingContext): Mapped {
@@ -131,32 +117,20 @@ function toRow(
   dialect: Dialect,
   notes: string[],
 ): Mapped {
-  const { delivery, deaths } = view;
+  const { delivery } = view;
   const { fields } = dialect;
   const kind = usableKind(rule.kind ?? fields.kind(view));
   const opaque = fields.opaque?.(view);
   const { payloadText, body, note, type } = payloadOf(view, fields, kind !== null, opaque !== undefined);
   if (note !== null) notes.push(`body-${note}`);
-  const due =
-    dialectDue(fields, view, rule) ??
-    dueAt({
-      waiting: queue.role === 'wait',
-      applicationMs: fields.dueMs?.(view),
-      queueTtlMs: queue.ttlMs,
-      expiration: delivery.properties.expiration,
-      deaths,
-      headers: delivery.headers,
-      feeders: queue.feeders,
-      nowMs: context.nowMs,
-      policy: rule.runAt ?? 'latest',
-    });
+  const due = dueOf(view, queue, rule, fields);
   if (!due.exact) notes.push('run-at-bounds');
   const attempts = attemptsOf(view, fields, context.trustDeliveryCount);
   const left = fields.attemptsLeft?.(view);
   const wanted =
     rule.maxAttempts ?? fields.maxAttempts?.(view) ?? (left === undefined ? left : attempts + left);
   const unread = opaque ?? (note === null ? undefined : bodyError(note));
-  const fate = fateOf(view, queue, rule, fields, kind, unread, attempts);
+  const fate = fateOf(view, { fields, rule, kind, unread, attempts });
   const identity = identityOf(view, fields, attempts);
   const job: ImportedJob = {
     kind: kind ?? UNMAPPED,
@@ -171,7 +145,7 @@ function toRow(
     dedupeKey: null,
     headers: rowHeaders(view, dialect, identity, notes),
     source: context.source(queue.name),
-    error: fate.error === null ? null : storableError(fate.error),
+    error: fate.error,
   };
   return {
     job,
@@ -183,11 +157,25 @@ function toRow(
   };
 }
 
-/** Only an end of the bounds, but a better one than the queue's TTL: it goes through several queues yet. */
-function dialectDue(fields: DialectFields, view: MessageView, rule: RuleAnswer): Due | undefined {
-  const latestMs = fields.dueMs?.(view) === undefined ? fields.latestMs?.(view) : undefined;
-  if (latestMs === undefined) return undefined;
-  return { runAtMs: rule.runAt === 'now' || latestMs <= view.nowMs ? null : latestMs, exact: false };
+function dueOf(view: MessageView, queue: QueueFacts, rule: RuleAnswer, fields: DialectFields): Due {
+  const { delivery, deaths, nowMs } = view;
+  const applicationMs = fields.dueMs?.(view);
+  // A better end of the bounds than this queue's TTL: it goes through several queues yet.
+  const latestMs = applicationMs === undefined ? fields.latestMs?.(view) : undefined;
+  if (latestMs !== undefined) {
+    return { runAtMs: rule.runAt === 'now' || latestMs <= nowMs ? null : latestMs, exact: false };
+  }
+  return dueAt({
+    waiting: queue.role === 'wait',
+    applicationMs,
+    queueTtlMs: queue.ttlMs,
+    expiration: delivery.properties.expiration,
+    deaths,
+    headers: delivery.headers,
+    feeders: queue.feeders,
+    nowMs,
+    policy: rule.runAt ?? 'latest',
+  });
 }
 
 function identityOf(view: MessageView, fields: DialectFields, attempt: number): Identity | null {
@@ -246,72 +234,6 @@ function contentType({ properties }: Delivery): string | null {
   return properties.contentType === undefined ? null : shortText(properties.contentType);
 }
 
-interface Fate {
-  readonly state: ImportedJob['state'];
-  readonly outcome: Outcome;
-  readonly error: ImportedJob['error'];
-}
-
-function fateOf(
-  view: MessageView,
-  queue: QueueFacts,
-  rule: RuleAnswer,
-  fields: DialectFields,
-  kind: string | null,
-  unread: Reason | undefined,
-  attempts: number,
-): Fate {
-  if (kind === null) return { state: 'dead', outcome: 'unmapped', error: unmappedError(view.delivery) };
-  const expiresMs = fields.expiresMs?.(view);
-  if (expiresMs !== undefined && expiresMs < view.nowMs) {
-    const message = `expired at ${new Date(expiresMs).toISOString()} by its own expiry`;
-    return { state: 'cancelled', outcome: 'expired', error: { name: 'expired', message } };
-  }
-  const dead = queue.role === 'dead' || fields.dead?.(view) === true;
-  if ((dead && rule.deadLetters !== 'retry') || fields.unhandled?.(view) === true) {
-    const error = fields.error?.(view) ?? deathError(queue.name, view.deaths, attempts);
-    return { state: 'dead', outcome: 'row', error };
-  }
-  if (unread !== undefined && rule.body !== 'run') return { state: 'dead', outcome: 'row', error: unread };
-  return { state: 'ready', outcome: 'row', error: null };
-}
-
-/** What a library put into its headers is anybody's text. */
-const storableError = ({ name, message }: Reason): Reason => ({
-  name: shortText(name),
-  message: storableText(message, LIMITS.errorMessageLength),
-});
-
-function unmappedError({ exchange, routingKey, properties }: Delivery): { name: string; message: string } {
-  const where = `exchange '${exchange}', routing key '${routingKey}', type '${properties.type ?? ''}'`;
-  return { name: UNMAPPED, message: `no dialect and no rule gives it a kind (${where})` };
-}
-
-function deathError(
-  queue: string,
-  deaths: readonly Death[],
-  attempts: number,
-): { name: string; message: string } {
-  const newest = deaths[0];
-  if (newest === undefined) return { name: 'dead-letter', message: `found in ${queue}` };
-  const times = attempts > 1 ? `, ${attempts} attempts` : '';
-  return { name: `dead-letter-${newest.reason}`, message: `${newest.reason} from ${newest.queue}${times}` };
-}
-
-const BODY_REASONS: Readonly<Record<BodyNote, string>> = {
-  'not-json': 'the body is not JSON',
-  binary: 'the body is not UTF-8 text',
-  nul: 'the body holds a NUL character, which jsonb cannot',
-  'lone-surrogate': 'the body holds half a surrogate pair, which jsonb cannot',
-  'too-large': `the body is larger than ${LIMITS.payloadBytes} bytes`,
-  compressed: 'what the body inflates to is not UTF-8 text',
-  'refused-by-database': 'the database does not take the body as jsonb',
-};
-
-function bodyError(note: BodyNote): { name: string; message: string } {
-  return { name: `body-${note}`, message: `${BODY_REASONS[note]}; its bytes are kept in body` };
-}
-
 /** The dialect's own count, else rejections by the home queue, else the quorum queue's counter while it can be trusted. */
 function attemptsOf(view: MessageView, fields: DialectFields, trustDeliveryCount: boolean): number {
   const found = fields.attempts?.(view) ?? attemptsFromDeaths(view, fields) ?? 0;
@@ -342,60 +264,4 @@ function maxAttemptsOf(wanted: number | undefined, attempts: number): number | n
   if (attempts < (wanted ?? tableDefault))
     return wanted === undefined ? null : Math.min(wanted, LIMITS.maxAttempts);
   return Math.min(attempts + 1, LIMITS.maxAttempts);
-}
-
-/** Trace context that later spans link to. */
-const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage', 'b3', 'uber-trace-id'];
-
-/** What the row keeps of the message: trace context on top, the dialect's view in `origin`, the rest under `amqp`. */
-function rowHeaders(
-  view: MessageView,
-  dialect: Dialect,
-  identity: Identity | null,
-  notes: readonly string[],
-): Json {
-  const { delivery } = view;
-  const { properties, headers } = delivery;
-  const out: Record<string, Json> = {};
-  for (const name of headers.length === 0 ? [] : TRACE_HEADERS) {
-    const value = textOf(findField(headers, name));
-    if (value !== undefined && isStorable(value)) out[name] = value.slice(0, 1_000);
-  }
-  const amqp: Record<string, Json> = {
-    exchange: shortText(delivery.exchange),
-    routingKey: shortText(delivery.routingKey),
-  };
-  for (const [name, value] of Object.entries(properties)) {
-    if (typeof value === 'string') amqp[name] = shortText(value);
-    else if (typeof value === 'number') amqp[name] = value;
-  }
-  if (properties.timestamp !== undefined) {
-    const ms = timestampMs(properties.timestamp);
-    amqp['timestamp'] = ms === null ? String(properties.timestamp) : new Date(ms).toISOString();
-  }
-  if (delivery.redelivered) amqp['redelivered'] = true;
-  if (headers.length > 0) amqp['headers'] = tableToJson(headers);
-  if (notes.length > 0) amqp['notes'] = [...notes];
-  for (const [name, value] of Object.entries(dialect.fields.trace?.(view) ?? {})) {
-    if (TRACE_HEADERS.includes(name) && isStorable(value)) out[name] ??= value.slice(0, 1_000);
-  }
-  const origin = originOf(view, dialect, identity);
-  if (origin !== undefined) out['origin'] = origin;
-  out['amqp'] = amqp;
-  return out;
-}
-
-function originOf(view: MessageView, { name, fields }: Dialect, identity: Identity | null): Json | undefined {
-  const details = fields.details?.(view);
-  if (details === undefined && fields.id === undefined) return undefined;
-  const origin: Record<string, Json> = { dialect: name, ...identity };
-  for (const [key, value] of Object.entries(details ?? {})) {
-    if (value !== undefined) origin[key] = typeof value === 'string' ? shortText(value) : value;
-  }
-  return origin;
-}
-
-/** Nearly all of it is plain ASCII, which needs no second look. */
-export function shortText(text: string): string {
-  return /^[ -~]{0,255}$/.test(text) ? text : storableText(text, 255);
 }
