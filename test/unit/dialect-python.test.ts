@@ -128,6 +128,7 @@ describe('celery protocol 2', () => {
     const bounded = map(celery2({}, undefined, parts), { ...RULES, facts });
     expect(bounded.job.runAtMs).toBe(NOW_MS + 41_000);
     expect(bounded.runAtExact).toBe(false);
+    expect(bounded.identity?.homeQueue).toBe('celery');
     const eta = { eta: text('2026-03-01T12:00:39+00:00') };
     const exact = map(celery2(eta, undefined, parts), { ...RULES, facts });
     expect(exact.job.runAtMs).toBe(NOW_MS + 39_000);

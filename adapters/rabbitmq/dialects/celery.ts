@@ -6,7 +6,7 @@
 import { objectText } from '../../../src/json-text.js';
 import { itemTexts, memberText } from '../body.js';
 import { type Field, integerOf } from '../headers.js';
-import { latestByLevels } from './binary-delay.js';
+import { behindBits, latestByLevels } from './binary-delay.js';
 import {
   bodyObject,
   bodyWith,
@@ -107,6 +107,8 @@ export const celery: Dialect = {
       const level = /^celery_delayed_(\d{1,2})$/.exec(view.delivery.queue)?.[1];
       return level === undefined ? undefined : latestByLevels(view, Number(level));
     },
+    homeQueue: ({ delivery }) =>
+      /^celery_delayed_\d+$/.test(delivery.queue) ? behindBits(delivery.routingKey) : undefined,
     expiresMs: (view) => instantMs(text('expires')(view)),
     opaque: ({ delivery: { properties } }) =>
       /python-serialize|pickle/.test(properties.contentType ?? '')
@@ -114,7 +116,7 @@ export const celery: Dialect = {
         : undefined,
     route: (view) => {
       const route = firstRoute(view);
-      return { ...route, routingKey: route.routingKey.replace(/^(?:[01]\.){28}/, '') };
+      return { ...route, routingKey: behindBits(route.routingKey) ?? route.routingKey };
     },
     details: (view) => {
       const limits = timeLimits(view);
