@@ -353,7 +353,8 @@ class JobWorker implements Worker {
 
   /** Claims nothing until this worker is empty, then one job that must run alone. True while that goes on. */
   async #soloTurn(): Promise<boolean> {
-    const busy = this.#executing.size > 0;
+    // An outcome that is not yet written is work that a dying process would lose.
+    const busy = this.#executing.size > 0 || this.#settler.pending > 0;
     if (!this.#solo.goOn(performance.now(), busy)) return false;
     if (busy) {
       await this.#slotFreed.wait(this.#pollMs);
