@@ -101,7 +101,8 @@ export class Settler {
       const write = store[type] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
       const written = await write(db, rows);
       const ids = written.length < same.length ? new Set(written) : undefined;
-      for (const settlement of same) onSettled(settlement, ids === undefined || ids.has(settlement.run.job.id));
+      for (const settlement of same)
+        onSettled(settlement, ids === undefined || ids.has(settlement.run.job.id));
       return [];
     } catch (error) {
       onError(error);
