@@ -39,6 +39,13 @@ describe('choice', () => {
     expect(map({ headers, body: '{"pattern":"p","data":1}' }, RULES).job.kind).toBe('proj.add');
   });
 
+  test("a library's mark before a routing key like the trio's", () => {
+    const parts = { exchange: 'notifications', routingKey: 'notification.order.created', body: '{"to":"a"}' };
+    expect(map(parts, RULES).note).toBe('trio');
+    const headers = { 'cap-msg-name': text('order.created'), 'cap-msg-id': text('1') };
+    expect(map({ ...parts, headers }, RULES).job.kind).toBe('order.created');
+  });
+
   test("a library's mark before what surrounds it: x-delay, a wait queue", () => {
     const headers = { 'rbs2-msg-type': text('T'), 'rbs2-msg-id': text('1'), 'x-delay': int(5) };
     expect(map({ headers }, { ...RULES, facts: wait(1_000) }).note).toContain('rebus');

@@ -28,10 +28,11 @@ import { watermill } from './watermill.js';
 import { wolverine } from './wolverine.js';
 
 export const DIALECTS: readonly Dialect[] = [
-  trio,
   // Marked by headers or properties.
   ...[celery, nservicebus, masstransit, rebus, capBus, wolverine, cloudevents, symfony, laravel],
   ...[rascal, sneakers, watermill, spring],
+  // Marked by routing keys and queues, which a library's message may share.
+  trio,
   // Marked by the body, or by properties that say less.
   ...[dramatiq, machinery, easynetq, nestjs, fooFooMq],
   // Only by rule: nothing marks their messages.
