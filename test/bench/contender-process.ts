@@ -4,6 +4,7 @@
  */
 import pg from 'pg';
 import {
+  BATCH,
   type Contender,
   type ContenderName,
   loadContender,
@@ -24,7 +25,14 @@ export type Command =
       readonly forMs: number;
       readonly job: boolean;
     }
-  | { readonly do: 'send-paced'; readonly url: string; readonly perSecond: number; readonly jobs: number };
+  | {
+      readonly do: 'send-paced';
+      readonly url: string;
+      readonly perSecond: number;
+      readonly jobs: number;
+      /** Latency counts from when a job was due, not from when this process got round to it. */
+      readonly lateCounts: boolean;
+    };
 
 export type Message =
   | { readonly type: 'answer'; readonly value: unknown }
@@ -49,6 +57,9 @@ export interface WorkReport {
 }
 
 const REPORT_MS = 10;
+const SENDERS = 8;
+/** Between the first connection and the first job, so that a worker has seen the table empty. */
+const WARM_UP_MS = 300;
 
 const send = (message: Message): void => void process.send?.(message);
 const now = (): number => performance.timeOrigin + performance.now();
@@ -117,28 +128,45 @@ async function transactions(
   return perSecond;
 }
 
-/** An open loop: each job in a transaction of its own, due at its time whether or not the last one is through. */
+/** An open loop: each job is due at its time whether or not the last one is through, and sent in its own transaction. */
 async function sendPaced(contender: Contender, command: Command & { do: 'send-paced' }): Promise<void> {
   const enqueuer = await contender.enqueuer(command.url);
-  const pool = new pg.Pool({ connectionString: command.url, max: 8 });
-  const sendOne = async (n: number): Promise<void> => {
+  const pool = new pg.Pool({ connectionString: command.url, max: SENDERS });
+  const sendOne = async (payload: Payload): Promise<void> => {
     const client = await pool.connect();
     try {
-      await enqueuer.enqueue(client, { n, sentAt: now() });
+      await enqueuer.enqueue(client, payload);
     } finally {
       client.release();
     }
   };
-  const startAt = performance.now();
-  const pending: Promise<void>[] = [];
+  const startAt = now() + WARM_UP_MS;
+  const pending = new Set<Promise<void>>();
   for (let n = 0; n < command.jobs; n += 1) {
-    const waitMs = startAt + (n * 1_000) / command.perSecond - performance.now();
+    const sentAt = startAt + (n * 1_000) / command.perSecond;
+    const waitMs = sentAt - now();
     if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs));
-    pending.push(sendOne(n));
+    // Timers are late by up to a millisecond, which is no latency of the contender's.
+    const sending = sendOne({ n, sentAt: command.lateCounts ? sentAt : now() });
+    pending.add(sending);
+    void sending.finally(() => pending.delete(sending));
   }
   await Promise.all(pending);
   await pool.end();
   await enqueuer.close();
+}
+
+/** Ms for so many jobs. */
+async function enqueueMany(contender: Contender, command: Command & { do: 'enqueue-many' }): Promise<number> {
+  const enqueuer = await contender.enqueuer(command.url);
+  const startAt = performance.now();
+  for (let start = 0; start < command.jobs; start += BATCH) {
+    const size = Math.min(BATCH, command.jobs - start);
+    await enqueuer.enqueueMany(Array.from({ length: size }, (_, i) => ({ n: start + i })));
+  }
+  const tookMs = performance.now() - startAt;
+  await enqueuer.close();
+  return tookMs;
 }
 
 async function obey(contender: Contender, command: Command): Promise<unknown> {
@@ -146,7 +174,7 @@ async function obey(contender: Contender, command: Command): Promise<unknown> {
     case 'install':
       return contender.install(command.url);
     case 'enqueue-many':
-      return contender.enqueueMany(command.url, command.jobs);
+      return enqueueMany(contender, command);
     case 'work':
       return work(contender, command);
     case 'stop':

@@ -9,26 +9,30 @@ export interface Contender {
   readonly unfinished: string;
   /** Creates the tables in an empty database. */
   install(url: string): Promise<void>;
-  /** Inserts this many due jobs as fast as the contender documents, in batches of 1,000. */
-  enqueueMany(url: string, jobs: number): Promise<void>;
-  /** Puts one job in through a client that is inside a transaction. Called once before the clock starts. */
+  /** Whatever must be there before the first job is put in. */
   enqueuer(url: string): Promise<Enqueuer>;
   /** Works with the settings that the contender documents as its fastest; calls `onJob` in each handler. */
   work(url: string, profile: WorkProfile, onJob: (payload: Payload) => void): Promise<Working>;
 }
 
-/** `drain`: a full table, one process, as many jobs a second as it can. `idle`: a job now and then. */
-export type WorkProfile = 'drain' | 'idle';
+/**
+ * `drain`: a full table, as many jobs a second as one process can. `steady`: a thousand jobs a second as they come.
+ * `idle`: one now and then.
+ */
+export type WorkProfile = 'drain' | 'steady' | 'idle';
 
 /** The payload of every job of every contender. */
 export interface Payload {
   readonly n: number;
-  /** Epoch ms with fractions, just before the enqueue; latency only. */
+  /** Epoch ms with fractions: when the job was due to be enqueued. Latency is counted from here. */
   readonly sentAt?: number;
 }
 
 export interface Enqueuer {
+  /** Puts one due job in through a client, which may be inside a transaction. */
   enqueue(client: pg.ClientBase, payload: Payload): Promise<unknown>;
+  /** Puts up to BATCH due jobs in, the fastest way that the contender documents. */
+  enqueueMany(payloads: readonly Payload[]): Promise<unknown>;
   close(): Promise<void>;
 }
 
@@ -42,13 +46,6 @@ export type ContenderName = (typeof CONTENDERS)[number];
 /** The kind, task or queue of every job. */
 export const KIND = 'bench.noop';
 export const BATCH = 1_000;
-
-/** Batches of payloads, numbered from 0. */
-export function* batches(jobs: number): Generator<Payload[]> {
-  for (let start = 0; start < jobs; start += BATCH) {
-    yield Array.from({ length: Math.min(BATCH, jobs - start) }, (_, i) => ({ n: start + i }));
-  }
-}
 
 /** Loaded by name, so that a process pays for one contender only. */
 export async function loadContender(name: ContenderName): Promise<Contender> {

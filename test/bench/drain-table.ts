@@ -3,7 +3,7 @@
  * process until its handler has seen all of them and a query finds none unfinished.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshDatabase } from '../support/services.js';
 import type { BenchOptions } from './bench.js';
 import type { ContenderName } from './contender.js';
 import { ContenderClient } from './contender-client.js';
@@ -21,8 +21,8 @@ export interface Drained {
 
 export interface DrainOptions extends BenchOptions {
   readonly jobs: number;
-  /** Between the installation and the jobs, such as a backlog. */
-  readonly before?: (url: string) => Promise<void>;
+  /** Between the installation and the jobs: a backlog, an open snapshot. What it returns is called at the end. */
+  readonly before?: (database: FreshDatabase) => Promise<(() => Promise<void>) | undefined>;
 }
 
 const MAX_DRAIN_MS = 300_000;
@@ -34,9 +34,10 @@ export async function drainTable(name: ContenderName, options: DrainOptions): Pr
   const { url, pool } = database;
   const filler = await ContenderClient.start(name, node);
   let worker: ContenderClient | undefined;
+  let after: (() => Promise<void>) | undefined;
   try {
     await filler.ask({ do: 'install', url });
-    await before?.(url);
+    after = await before?.(database);
     await filler.ask({ do: 'enqueue-many', url, jobs });
     await filler.close();
     await pool.query('vacuum analyze');
@@ -46,6 +47,7 @@ export async function drainTable(name: ContenderName, options: DrainOptions): Pr
     worker = await ContenderClient.start(name, node, profiler);
     return await measure(worker, await Meter.open(pool), url, jobs, name);
   } finally {
+    await after?.();
     await filler.close();
     await worker?.close();
     await database.close();
@@ -72,8 +74,10 @@ async function measure(
   const startAt = performance.now();
   const started = worker.ask({ do: 'work', url, profile: 'drain', jobs });
   await Promise.all([allHandled, started]);
-  while ((await meter.pool.query<{ unfinished: boolean }>(unfinished)).rows[0]?.unfinished)
+  while ((await meter.pool.query<{ unfinished: boolean }>(unfinished)).rows[0]?.unfinished) {
+    if (performance.now() - startAt > MAX_DRAIN_MS) throw new Error(`${name} left jobs unfinished`);
     await sleep(LOOK_MS);
+  }
   const seconds = (performance.now() - startAt) / 1_000;
   const cost = await meter.stop();
   const report = await worker.ask<WorkReport>({ do: 'stop' });

@@ -7,9 +7,13 @@ import { loadavg } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { startPostgres } from '../support/services.js';
+import { benchBacklog } from './backlog.js';
 import { type BenchOptions, type BenchResult, SERVER_SETTINGS } from './bench.js';
 import { benchClaim } from './claim.js';
 import { CONTENDERS, type ContenderName } from './contender.js';
+import { benchEnqueue } from './enqueue.js';
+import { benchHorizon } from './horizon.js';
+import { benchLatency } from './latency.js';
 import { contenderNode } from './node-24.js';
 import { installPeers } from './peers.js';
 import { round } from './rounds.js';
@@ -18,6 +22,10 @@ import { say } from './say.js';
 /** Benches of contenders on one Postgres. */
 const ON_POSTGRES: Record<string, (options: BenchOptions) => Promise<BenchResult>> = {
   claim: benchClaim,
+  enqueue: benchEnqueue,
+  latency: benchLatency,
+  horizon: benchHorizon,
+  backlog: benchBacklog,
 };
 
 /** Benches that start what they need by themselves: file and function. */

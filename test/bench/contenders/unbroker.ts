@@ -1,41 +1,51 @@
 /** This package, from dist as a user gets it, with documented options only; fencing on, finished rows kept. */
 import pg from 'pg';
 import type * as Library from '../../../src/index.js';
-import { batches, type Contender, KIND } from '../contender.js';
+import { type Contender, KIND, type Payload } from '../contender.js';
 
 const built = new URL('../../../dist/src/index.js', import.meta.url).href;
 const { createWorker, enqueue, enqueueMany, migrate } = (await import(built)) as typeof Library;
 
+const CONCURRENCY = { drain: 1_000, steady: 100, idle: 10 };
+
 export const unbroker: Contender = {
   unfinished: `
-select exists (select from unbroker.jobs where state = 'ready' and cron is null and not solo and kind = '${KIND}')
-    or exists (select from unbroker.jobs where state = 'running') as unfinished`,
+select exists (
+  select from unbroker.jobs
+  where state = 'ready' and cron is null and not solo and kind = '${KIND}' and priority = 0 and run_at <= now()
+) or exists (select from unbroker.jobs where state = 'running') as unfinished`,
 
   async install(url) {
-    await withPool(url, 2, (pool) => migrate(pool));
+    const pool = new pg.Pool({ connectionString: url, max: 2 });
+    await migrate(pool);
+    await pool.end();
   },
 
-  async enqueueMany(url, jobs) {
-    await withPool(url, 1, async (pool) => {
-      for (const payloads of batches(jobs)) {
-        await enqueueMany(
+  async enqueuer(url) {
+    const pool = new pg.Pool({ connectionString: url, max: 1 });
+    return {
+      enqueue: (client, payload) => enqueue(client, KIND, payload),
+      enqueueMany: (payloads) =>
+        enqueueMany(
           pool,
           payloads.map((payload) => ({ kind: KIND, payload })),
-        );
-      }
-    });
-  },
-
-  async enqueuer() {
-    return { enqueue: (client, payload) => enqueue(client, KIND, payload), close: async () => {} };
+        ),
+      close: () => pool.end(),
+    };
   },
 
   async work(url, profile, onJob) {
     const pool = new pg.Pool({ connectionString: url, max: 5 });
+    const listen = async (): Promise<pg.Client> => {
+      const client = new pg.Client({ connectionString: url });
+      await client.connect();
+      return client;
+    };
     const worker = createWorker({
       db: pool,
-      concurrency: profile === 'drain' ? 1_000 : 10,
-      handlers: { [KIND]: (job) => onJob(job.payload as Parameters<typeof onJob>[0]) },
+      concurrency: CONCURRENCY[profile],
+      handlers: { [KIND]: (job) => onJob(job.payload as Payload) },
+      ...(profile === 'drain' ? {} : { listen }),
     });
     worker.start();
     return {
@@ -46,12 +56,3 @@ select exists (select from unbroker.jobs where state = 'ready' and cron is null 
     };
   },
 };
-
-async function withPool<T>(url: string, max: number, use: (pool: pg.Pool) => Promise<T>): Promise<T> {
-  const pool = new pg.Pool({ connectionString: url, max });
-  try {
-    return await use(pool);
-  } finally {
-    await pool.end();
-  }
-}

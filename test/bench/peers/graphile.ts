@@ -3,7 +3,7 @@
  * queue of 500, batch delays of 0) and its success log off, as in its own performance test.
  */
 import pg from 'pg';
-import { batches, type Contender, KIND, type Payload } from '../contender.js';
+import { type Contender, KIND, type Payload } from '../contender.js';
 
 /** What is used of it; the package is there only once the bench has installed it (peers.ts). */
 interface GraphileWorker {
@@ -33,24 +33,19 @@ export const graphile: Contender = {
     await runMigrations({ connectionString: url, preset: { worker: { logger } } });
   },
 
-  async enqueueMany(url, jobs) {
-    const client = new pg.Client({ connectionString: url });
-    await client.connect();
-    for (const payloads of batches(jobs)) {
-      await client.query({
-        name: 'add-jobs',
-        text: addJobs,
-        values: [KIND, payloads.map((p) => JSON.stringify(p))],
-      });
-    }
-    await client.end();
-  },
-
-  async enqueuer() {
+  async enqueuer(url) {
+    const own = new pg.Client({ connectionString: url });
+    await own.connect();
     return {
       enqueue: (client, payload) =>
         client.query({ name: 'add-job', text: addJob, values: [KIND, JSON.stringify(payload)] }),
-      close: async () => {},
+      enqueueMany: (payloads) =>
+        own.query({
+          name: 'add-jobs',
+          text: addJobs,
+          values: [KIND, payloads.map((payload) => JSON.stringify(payload))],
+        }),
+      close: () => own.end(),
     };
   },
 

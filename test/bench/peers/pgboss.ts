@@ -3,7 +3,7 @@
  * fetchers, its shortest poll, and LISTEN/NOTIFY.
  */
 import type pg from 'pg';
-import { batches, type Contender, KIND, type Payload } from '../contender.js';
+import { type Contender, KIND, type Payload } from '../contender.js';
 
 /** What is used of it; the package is there only once the bench has installed it (peers.ts). */
 interface Boss {
@@ -41,17 +41,6 @@ export const pgboss: Contender = {
     await stop(boss);
   },
 
-  async enqueueMany(url, jobs) {
-    const boss = await start(url);
-    for (const payloads of batches(jobs)) {
-      await boss.insert(
-        KIND,
-        payloads.map((data) => ({ data })),
-      );
-    }
-    await stop(boss);
-  },
-
   async enqueuer(url) {
     const boss = await start(url);
     return {
@@ -59,6 +48,11 @@ export const pgboss: Contender = {
         const db = { executeSql: (text: string, values?: unknown[]) => client.query(text, values) };
         return boss.send(KIND, payload, { db });
       },
+      enqueueMany: (payloads) =>
+        boss.insert(
+          KIND,
+          payloads.map((data) => ({ data })),
+        ),
       close: () => stop(boss),
     };
   },

@@ -1,0 +1,95 @@
+/**
+ * What a job costs a caller's transaction: an order alone, an order with a hand-written insert into jobs, and an order
+ * with each queue's own enqueue, from 1 and from 10 clients; and how many rows a second go in in bulk.
+ */
+import { freshDatabase } from '../support/services.js';
+import type { BenchOptions, BenchResult } from './bench.js';
+import { CONTENDERS, type ContenderName } from './contender.js';
+import { ContenderClient } from './contender-client.js';
+import { interleave, median, pairedRatio, range, round } from './rounds.js';
+import { say } from './say.js';
+import { table } from './table.js';
+
+/** `none`: the order without a job. `bare`: the insert that a caller would write by hand. */
+type Case = 'none' | 'bare' | 'unbroker' | 'graphile' | 'pgboss';
+
+const CONTENDER_OF: Record<Case, ContenderName> = {
+  none: 'limit',
+  bare: 'limit',
+  unbroker: 'unbroker',
+  graphile: 'graphile',
+  pgboss: 'pgboss',
+};
+const CLIENTS = [1, 10];
+
+interface Figure {
+  /** Transactions a second, from 1 and from 10 clients. */
+  readonly perSecond: readonly number[];
+  /** Null for `none`. */
+  readonly rowsPerSecond: number | null;
+}
+
+export async function benchEnqueue(options: BenchOptions): Promise<BenchResult> {
+  const chosen = (Object.keys(CONTENDER_OF) as Case[]).filter((name) =>
+    options.contenders.includes(CONTENDER_OF[name]),
+  );
+  const figures = await interleave(chosen, options.rounds, async (name, at) => {
+    const figure = await measure(name, options);
+    const [one = 0, ten = 0] = figure.perSecond;
+    say(`round ${at + 1} of ${options.rounds}: ${name} ${round(one)} tx/s, ${round(ten)} from 10 clients`);
+    return figure;
+  });
+  const rates = (name: Case, clients: number): number[] =>
+    (figures[name] ?? []).map(({ perSecond }) => perSecond[CLIENTS.indexOf(clients)] ?? Number.NaN);
+  const bulk = (name: Case): number[] =>
+    (figures[name] ?? []).flatMap(({ rowsPerSecond }) => (rowsPerSecond === null ? [] : [rowsPerSecond]));
+  const json: Record<string, unknown> = {};
+  for (const name of chosen) {
+    for (const clients of CLIENTS) {
+      json[`${name}${clients}`] = round(median(rates(name, clients)));
+      if (name !== 'none')
+        json[`${name}${clients}ToNone`] = pairedRatio(rates(name, clients), rates('none', clients));
+    }
+    if (name !== 'none') json[`${name}Bulk`] = round(median(bulk(name)));
+  }
+  const rows = chosen.map((name) => [
+    name,
+    ...CLIENTS.flatMap((clients) => [
+      range(rates(name, clients)),
+      pairedRatio(rates(name, clients), rates('none', clients))?.toFixed(2) ?? '–',
+    ]),
+    range(bulk(name)),
+  ]);
+  return {
+    json: { ...json, contenders: CONTENDERS.filter((name) => options.contenders.includes(name)) },
+    text: table(['', 'tx/s, 1 client', '÷ none', 'tx/s, 10 clients', '÷ none', 'bulk rows/s'], rows),
+  };
+}
+
+async function measure(name: Case, { server, node, quick }: BenchOptions): Promise<Figure> {
+  const database = await freshDatabase(server);
+  const { url, pool } = database;
+  const contender = await ContenderClient.start(CONTENDER_OF[name], node);
+  try {
+    await contender.ask({ do: 'install', url });
+    await pool.query(
+      'create table orders (id bigint generated always as identity primary key, customer integer, total integer)',
+    );
+    const perSecond: number[] = [];
+    for (const clients of CLIENTS) {
+      await pool.query('checkpoint');
+      const forMs = quick ? 500 : 3_000;
+      perSecond.push(
+        await contender.ask<number>({ do: 'transactions', url, clients, forMs, job: name !== 'none' }),
+      );
+    }
+    if (name === 'none') return { perSecond, rowsPerSecond: null };
+    const jobs = quick ? 10_000 : 50_000;
+    await pool.query('checkpoint');
+    const tookMs = await contender.ask<number>({ do: 'enqueue-many', url, jobs });
+    return { perSecond, rowsPerSecond: jobs / (tookMs / 1_000) };
+  } finally {
+    await contender.close();
+    await database.close();
+  }
+}

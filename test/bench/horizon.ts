@@ -1,0 +1,81 @@
+/**
+ * Beside an open snapshot: a forgotten transaction keeps every dead row version, and a claim that walks them falls
+ * behind. The drain of a full table and a thousand jobs a second, with a snapshot held ÷ without.
+ */
+import pg from 'pg';
+import type { BenchOptions, BenchResult } from './bench.js';
+import type { ContenderName } from './contender.js';
+import { drainTable } from './drain-table.js';
+import { measurePaced } from './paced.js';
+import { interleave, median, pairedRatio, range, round } from './rounds.js';
+import { say } from './say.js';
+import { table } from './table.js';
+
+const PER_SECOND = 1_000;
+
+interface Figure {
+  readonly rate: number;
+  readonly p99Ms: number;
+  readonly cpu: number;
+}
+
+export async function benchHorizon(options: BenchOptions): Promise<BenchResult> {
+  const cases = options.contenders.flatMap((name) => [`${name}`, `${name} held`]);
+  const figures = await interleave(cases, options.rounds, async (name, at) => {
+    const [contender, held] = name.split(' ') as [ContenderName, string | undefined];
+    const figure = await measure(contender, held !== undefined, options);
+    say(
+      `round ${at + 1} of ${options.rounds}: ${name} p99 ${round(figure.p99Ms)} ms, CPU ${round(figure.cpu, 2)}`,
+    );
+    return figure;
+  });
+  const of = (name: string, figure: keyof Figure): number[] => (figures[name] ?? []).map((f) => f[figure]);
+  const ratios = (name: ContenderName) => ({
+    rateRatio: pairedRatio(of(`${name} held`, 'rate'), of(name, 'rate')),
+    p99Ratio: pairedRatio(of(`${name} held`, 'p99Ms'), of(name, 'p99Ms')),
+    cpuRatio: pairedRatio(of(`${name} held`, 'cpu'), of(name, 'cpu')),
+    p99Ms: round(median(of(`${name} held`, 'p99Ms')), 1),
+    cpu: round(median(of(`${name} held`, 'cpu')), 2),
+  });
+  const peers = options.contenders.filter((name) => name !== 'unbroker');
+  return {
+    json: {
+      ...(options.contenders.includes('unbroker') ? ratios('unbroker') : {}),
+      peers: Object.fromEntries(peers.map((name) => [name, ratios(name)])),
+    },
+    text: table(
+      ['', 'drain, jobs/s', 'p99 ms at 1,000/s', 'Postgres, % of a core'],
+      cases.map((name) => [
+        name,
+        range(of(name, 'rate')),
+        range(of(name, 'p99Ms'), 1),
+        range(of(name, 'cpu').map((share) => share * 100)),
+      ]),
+    ),
+  };
+}
+
+async function measure(name: ContenderName, held: boolean, options: BenchOptions): Promise<Figure> {
+  const seconds = options.quick ? 3 : 20;
+  const before = async ({ url }: { readonly url: string }): Promise<(() => Promise<void>) | undefined> =>
+    held ? holdSnapshot(url) : undefined;
+  const drained = await drainTable(name, { ...options, jobs: options.quick ? 10_000 : 50_000, before });
+  const paced = await measurePaced(name, {
+    ...options,
+    ...{ jobs: seconds * PER_SECOND, perSecond: PER_SECOND, profile: 'steady', before },
+  });
+  return { rate: drained.perSecond, p99Ms: paced.p99Ms, cpu: paced.postgresCpu ?? Number.NaN };
+}
+
+/** A snapshot of this very database, so that it holds back the vacuum of its tables; answers how to end it. */
+async function holdSnapshot(url: string): Promise<() => Promise<void>> {
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => {});
+  await client.connect();
+  await client.query('begin isolation level repeatable read');
+  await client.query('select count(*) from pg_class');
+  return async () => {
+    await client.query('rollback');
+    await client.end();
+  };
+}

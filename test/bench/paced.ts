@@ -1,0 +1,69 @@
+/**
+ * One measurement of jobs that come one by one: a worker in its own process, a producer in another that sends at a fixed
+ * pace whatever becomes of the jobs, and the time from there to the start of each handler.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import type { BenchOptions } from './bench.js';
+import type { ContenderName, WorkProfile } from './contender.js';
+import { ContenderClient } from './contender-client.js';
+import type { WorkReport } from './contender-process.js';
+import { Meter } from './meter.js';
+import { quantile } from './rounds.js';
+
+export interface Paced {
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  /** Of one core, the server alone; null when its processes cannot be seen. */
+  readonly postgresCpu: number | null;
+  /** Handled by the end of the grace period, of those sent. */
+  readonly handledShare: number;
+}
+
+export interface PacedOptions extends Pick<BenchOptions, 'server' | 'node'> {
+  readonly jobs: number;
+  readonly perSecond: number;
+  readonly profile: WorkProfile;
+  /** Between the installation and the first job: a backlog, an open snapshot. What it returns is called at the end. */
+  readonly before?: (database: FreshDatabase) => Promise<(() => Promise<void>) | undefined>;
+}
+
+const SETTLE_MS = 1_000;
+/** A contender that is further behind than this has lost. */
+const GRACE_MS = 10_000;
+
+export async function measurePaced(name: ContenderName, options: PacedOptions): Promise<Paced> {
+  const { server, node, jobs, perSecond, profile, before } = options;
+  const database = await freshDatabase(server);
+  const { url, pool } = database;
+  const producer = await ContenderClient.start(name, node);
+  const worker = await ContenderClient.start(name, node);
+  let after: (() => Promise<void>) | undefined;
+  try {
+    await producer.ask({ do: 'install', url });
+    after = await before?.(database);
+    const startAt = performance.now();
+    await worker.ask({ do: 'work', url, profile, jobs });
+    // A worker says that it sleeps, and has its first plans, before the first job comes.
+    await sleep(SETTLE_MS);
+    const meter = await Meter.open(pool);
+    await meter.start();
+    const measuredAt = performance.now();
+    await producer.ask({ do: 'send-paced', url, perSecond, jobs, lateCounts: profile === 'steady' });
+    for (let leftMs = GRACE_MS; worker.handled < jobs && leftMs > 0; leftMs -= 10) await sleep(10);
+    const seconds = (performance.now() - measuredAt) / 1_000;
+    const { cpuUs } = await meter.stop();
+    const { handled, latenciesMs } = await worker.ask<WorkReport>({ do: 'stop' });
+    if (handled === 0) throw new Error(`${name} handled nothing in ${performance.now() - startAt} ms`);
+    return {
+      p50Ms: quantile(latenciesMs, 0.5),
+      p99Ms: quantile(latenciesMs, 0.99),
+      postgresCpu: cpuUs === null ? null : cpuUs / 1_000_000 / seconds,
+      handledShare: handled / jobs,
+    };
+  } finally {
+    await after?.();
+    await Promise.all([producer.close(), worker.close()]);
+    await database.close();
+  }
+}
