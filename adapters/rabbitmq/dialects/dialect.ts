@@ -129,15 +129,38 @@ export function bodyObject({ body }: MessageView): Readonly<Record<string, unkno
     : undefined;
 }
 
+/**
+ * Member names that mark a library's body, one for each `bodyWith`. They are looked for all at once: name by name, every
+ * message that no library marked would be read through a dozen times (4 µs a KB instead of 0.6).
+ */
+const BODY_MARKS = [
+  ...['task', 'actor_name', 'Message', 'job', 'UUID', 'messageType'],
+  ...['pattern', 'isDisposed', 'payload'],
+] as const;
+type BodyMark = (typeof BODY_MARKS)[number];
+const ANY_MARK = new RegExp(`"(?:${BODY_MARKS.join('|')})"`);
+/** The dialects are asked one after the other about the same text. */
+let unmarked: string | undefined;
+
+function mayBeMarked(text: string): boolean {
+  if (text === unmarked) return false;
+  if (ANY_MARK.test(text)) return true;
+  unmarked = text;
+  return false;
+}
+
 /** The parsed body as an object, parsed only when all these member names occur in its text. */
 export function bodyWith(
   view: MessageView,
+  mark: BodyMark,
   ...names: readonly string[]
 ): Readonly<Record<string, unknown>> | undefined {
   const { text } = view.body;
-  if (text === null || !names.every((name) => text.includes(`"${name}"`))) return undefined;
+  if (text === null || !mayBeMarked(text)) return undefined;
+  const all = [mark, ...names];
+  if (!all.every((name) => text.includes(`"${name}"`))) return undefined;
   const body = bodyObject(view);
-  return body !== undefined && names.every((name) => Object.hasOwn(body, name)) ? body : undefined;
+  return body !== undefined && all.every((name) => Object.hasOwn(body, name)) ? body : undefined;
 }
 
 export const objectOf = (value: unknown): Readonly<Record<string, unknown>> | undefined =>
