@@ -14,7 +14,8 @@ import { leaseLost } from './run-lease.js';
 /** A delivery on its way into the tables. */
 export interface PreparedMessage {
   readonly delivery: Delivery;
-  readonly fingerprint: Buffer;
+  /** As fingerprint.ts gives it. */
+  readonly fingerprint: string;
   /** From 1, its place in the batch. */
   readonly position: number;
   readonly mapped: Mapped;

@@ -24,15 +24,14 @@ export class ExpectedRows {
   }
 
   /** Takes out the row that this delivery repeats; undefined when it is a message that has no row yet. */
-  take(delivery: Delivery, print: Buffer): ExpectedRow | undefined {
+  take(delivery: Delivery, print: string): ExpectedRow | undefined {
     if (this.#size === 0) return undefined;
-    const key = print.toString('latin1');
-    const rows = this.#byPrint.get(key);
+    const rows = this.#byPrint.get(print);
     if (rows === undefined) return undefined;
     const index = pick(rows, delivery);
     if (index < 0) return undefined;
     const [row] = rows.splice(index, 1);
-    if (rows.length === 0) this.#byPrint.delete(key);
+    if (rows.length === 0) this.#byPrint.delete(print);
     this.#size -= 1;
     return row;
   }

@@ -3,6 +3,7 @@
  * store. Each write carries the holder of the run's lease; no row back means that another drainer has taken over.
  */
 import type { Queryable } from '../../src/jobs/job.js';
+import { plainArray, textArray } from '../../src/jobs/pg-array.js';
 import { quoteSchema } from '../../src/jobs/schema-name.js';
 import type { Books, Totals } from './books.js';
 import { FINGERPRINT_BYTES } from './fingerprint.js';
@@ -45,7 +46,8 @@ export interface LedgerEntry {
   readonly routingKey: string;
   readonly messageId: string | null;
   readonly note: string | null;
-  readonly fingerprint: Buffer;
+  /** As fingerprint.ts gives it: latin1, one character a byte. */
+  readonly fingerprint: string;
   readonly properties: Buffer;
   readonly body: Buffer;
 }
@@ -371,30 +373,31 @@ function entryValues(entries: readonly LedgerEntry[]): unknown[] {
   const properties = entries.map((entry) => entry.properties);
   const bodies = entries.map((entry) => entry.body);
   return [
-    entries.map((entry) => entry.position),
-    entries.map((entry) => entry.job),
-    entries.map((entry) => entry.redelivered),
-    entries.map((entry) => entry.outcome),
-    entries.map((entry) => entry.exchange),
-    entries.map((entry) => entry.routingKey),
-    entries.map((entry) => entry.messageId),
-    entries.map((entry) => entry.note),
-    Buffer.concat(entries.map((entry) => entry.fingerprint)),
+    plainArray(entries.map((entry) => entry.position)),
+    plainArray(entries.map((entry) => entry.job)),
+    plainArray(entries.map((entry) => entry.redelivered)),
+    plainArray(entries.map((entry) => entry.outcome)),
+    textArray(entries.map((entry) => entry.exchange)),
+    textArray(entries.map((entry) => entry.routingKey)),
+    textArray(entries.map((entry) => entry.messageId)),
+    textArray(entries.map((entry) => entry.note)),
+    Buffer.from(entries.map((entry) => entry.fingerprint).join(''), 'latin1'),
     Buffer.concat(properties),
     Buffer.concat(bodies),
     startsOf(properties),
-    properties.map((bytes) => bytes.length),
+    plainArray(properties.map((bytes) => bytes.length)),
     startsOf(bodies),
-    bodies.map((bytes) => bytes.length),
+    plainArray(bodies.map((bytes) => bytes.length)),
   ];
 }
 
 /** Where each part begins in the whole, counted from 1 as SQL does. */
-function startsOf(parts: readonly Buffer[]): number[] {
+function startsOf(parts: readonly Buffer[]): string {
   let next = 1;
-  return parts.map(({ length }) => {
+  const starts = parts.map(({ length }) => {
     const start = next;
     next += length;
     return start;
   });
+  return plainArray(starts);
 }

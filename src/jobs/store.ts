@@ -17,6 +17,7 @@ import type {
   Schedule,
 } from './job.js';
 import { LIMITS } from './job.js';
+import { plainArray, textArray } from './pg-array.js';
 import type { FinishedRow, WalkPosition } from './retention.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { createStatements, wakeChannel } from './statements.js';
@@ -319,28 +320,26 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     async importMany(db: Queryable, jobs: readonly ImportedJob[]): Promise<string[]> {
       const at = new Date().toISOString();
       const pack = new Pack();
-      const payloads = pack.add(
-        jobs.map((j) => (j.payloadText === null ? null : Buffer.from(j.payloadText))),
-      );
+      const payloads = pack.add(jobs.map((j) => j.payloadText));
       const bodies = pack.add(jobs.map((j) => j.body));
-      const headers = pack.add(
-        jobs.map((j) => (j.headers === null ? null : Buffer.from(JSON.stringify(j.headers)))),
-      );
+      const headers = pack.add(jobs.map((j) => json(j.headers)));
       return returnedIds(db, sql.importMany, [
-        jobs.map((j) => j.kind),
-        jobs.map((j) => j.contentType),
+        textArray(jobs.map((j) => j.kind)),
+        textArray(jobs.map((j) => j.contentType)),
         pack.bytes(),
         ...payloads,
         ...bodies,
         ...headers,
-        jobs.map((j) => j.state),
-        jobs.map((j) => j.priority),
-        jobs.map((j) => j.runAtMs),
-        jobs.map((j) => j.attempts),
-        jobs.map((j) => j.maxAttempts),
-        jobs.map((j) => j.dedupeKey),
-        jobs.map((j) => j.source),
-        jobs.map((j) => (j.error ? json([{ at, attempt: j.attempts, ...storable(j.error) }]) : null)),
+        textArray(jobs.map((j) => j.state)),
+        plainArray(jobs.map((j) => j.priority)),
+        plainArray(jobs.map((j) => j.runAtMs)),
+        plainArray(jobs.map((j) => j.attempts)),
+        plainArray(jobs.map((j) => j.maxAttempts)),
+        textArray(jobs.map((j) => j.dedupeKey)),
+        textArray(jobs.map((j) => j.source)),
+        textArray(
+          jobs.map((j) => (j.error ? json([{ at, attempt: j.attempts, ...storable(j.error) }]) : null)),
+        ),
       ]);
     },
 
@@ -635,23 +634,32 @@ function storable(error: { readonly name: string; readonly message: string }) {
   };
 }
 
-/** Many byte strings as one value, each with where it begins (from 1, as SQL counts) and its length, null for null. */
+/** Many texts and byte strings as one value, each with where it begins (from 1, as SQL counts) and its length. */
 class Pack {
-  readonly #parts: Buffer[] = [];
-  #next = 1;
+  readonly #parts: (Buffer | string)[] = [];
+  #size = 0;
 
-  add(parts: readonly (Buffer | null)[]): [starts: number[], lengths: (number | null)[]] {
+  /** Starts and lengths as array parameters; the length of null is null. */
+  add(parts: readonly (Buffer | string | null)[]): [starts: string, lengths: string] {
     const starts: number[] = [];
+    const lengths: (number | null)[] = [];
     for (const part of parts) {
-      starts.push(this.#next);
+      starts.push(this.#size + 1);
+      const length = part === null ? null : Buffer.byteLength(part);
+      lengths.push(length);
       if (part === null) continue;
       this.#parts.push(part);
-      this.#next += part.length;
+      this.#size += length ?? 0;
     }
-    return [starts, parts.map((part) => part?.length ?? null)];
+    return [plainArray(starts), plainArray(lengths)];
   }
 
+  /** Written straight into one buffer: a small buffer for each text would be garbage at once. */
   bytes(): Buffer {
-    return Buffer.concat(this.#parts);
+    const whole = Buffer.allocUnsafe(this.#size);
+    let at = 0;
+    for (const part of this.#parts)
+      at += typeof part === 'string' ? whole.write(part, at) : part.copy(whole, at);
+    return whole;
   }
 }
