@@ -11,6 +11,8 @@
 -- took 50 rows for a limit of 1 under some plans.
 -- run_at <= now() is stable and bounds the index scan; clock_timestamp() there would only filter. What is written
 -- uses clock_timestamp(), since now() is the start of a transaction that may have waited.
+-- The token is drawn once for the rows of one update, by a subquery, so not at all when there are none: a fence compares
+-- it together with the id, and one draw a row was 0.6 us of 10 a job.
 create function {schema}.claim(kinds text[], limits integer[], parks boolean[], total integer, worker text, lease interval)
 returns table (
   id bigint, kind text, payload text, body bytea, content_type text, attempts integer, max_attempts integer,
@@ -58,7 +60,7 @@ begin
       update {schema}.jobs j
       set state = 'running',
           attempts = j.attempts + 1,
-          lease_token = nextval('{schema}.lease_tokens'),
+          lease_token = (select nextval('{schema}.lease_tokens')),
           locked_until = clock_timestamp() + lease,
           locked_by = worker,
           on_lease_expired = case when parks[i] then 'park' end

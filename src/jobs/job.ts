@@ -134,7 +134,7 @@ export interface ClaimedJob {
   /** This start, counted from 1. */
   readonly attempt: number;
   readonly maxAttempts: number;
-  /** Rises with every claim of any job; fences every later write. */
+  /** Rises with every claim, the same for the jobs of one; together with the id it fences every later write. */
   readonly leaseToken: string;
   readonly priority: number;
   /** Epoch ms, as createdAtMs; numbers because parsing two dates was a fifth of this process's time a job. */
