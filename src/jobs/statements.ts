@@ -475,9 +475,10 @@ select date_part('epoch', clock_timestamp()) * 1000 as "nowMs"`,
     putSchedule: `
 insert into ${jobs} as j (kind, payload, priority, max_attempts, headers, source, retry_policy, dedupe_key, cron, time_zone,
                           misfire, run_at, ends_at, slots_until, tz_version, paused, state, finished_at)
-values ($1, $2::jsonb, coalesce($3, 0), coalesce($4, 20), $5::jsonb, $6, $7::jsonb, $8, $9, $10, $11,
-        coalesce($12, now()), $13, $14, $15, coalesce($16, false),
-        case when $12::timestamptz is null then 'done' else 'ready' end, case when $12 is null then now() end)
+select $1, $2::jsonb, coalesce($3, 0), coalesce($4, 20), $5::jsonb, $6, $7::jsonb, $8, $9, $10, $11,
+       coalesce($12, now()), $13::timestamptz, $14::timestamptz, $15, coalesce($16, false),
+       case when $12::timestamptz is null then 'done' else 'ready' end, case when $12 is null then now() end
+from (select pg_advisory_xact_lock(hashtextextended($8, 0))) as turn
 on conflict (dedupe_key) where misfire is not null do update
 set kind = excluded.kind, payload = excluded.payload, body = null, content_type = null, priority = excluded.priority,
     max_attempts = excluded.max_attempts, headers = excluded.headers, source = excluded.source,

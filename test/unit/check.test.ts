@@ -172,7 +172,14 @@ describe('the config', () => {
   });
 
   test('every bound is honoured at, below and above', () => {
-    for (const [key, { min, max }] of Object.entries(WORKER_BOUNDS)) {
+    const { maxAgeMs, maxCount, ...direct } = WORKER_BOUNDS;
+    for (const [key, { min, max }] of Object.entries({ maxAgeMs, maxCount })) {
+      const rule = (value: number) => checkConfig({ worker: { retention: { default: { [key]: value } } } });
+      for (const value of [min, max])
+        expect(rule(value).worker?.retention?.default).toEqual({ [key]: value });
+      for (const value of [min - 1, max + 1]) expect(failure(() => rule(value)).exitStatus).toBe(2);
+    }
+    for (const [key, { min, max }] of Object.entries(direct)) {
       for (const value of [min, max])
         expect(checkConfig({ worker: { [key]: value } }).worker).toEqual({ [key]: value });
       for (const value of [min - 1, max + 1])
