@@ -2,24 +2,15 @@
  * `npm run -s faults -- worker|drain|shim|chaos [--long]`: picks the group, runs it and prints one JSON object as the last
  * line. Its exit status is 1 when something was lost, doubled or stale, or did not recover.
  */
-import { existsSync } from 'node:fs';
-
 type Group = (options: { readonly long: boolean }) => Promise<object>;
 
 /** Loaded on demand: each starts servers of its own. */
 const groups: Readonly<Record<string, () => Promise<Group>>> = {
   worker: async () => (await import('./worker.js')).faultsWorker,
   drain: async () => (await import('./drain.js')).faultsDrain,
-  shim: () => optional('shim', 'faultsShim'),
+  shim: async () => (await import('./shim.js')).faultsShim,
   chaos: async () => (await import('./chaos.js')).faultsChaos,
 };
-
-/** A group whose file may not be there. */
-async function optional(name: string, exported: string): Promise<Group> {
-  const url = new URL(`./${name}.ts`, import.meta.url);
-  if (!existsSync(url)) throw new Error(`there are no faults of ${name} yet`);
-  return ((await import(url.href)) as Record<string, Group>)[exported] as Group;
-}
 
 const [name = '', ...flags] = process.argv.slice(2);
 const group = Object.hasOwn(groups, name) ? groups[name] : undefined;

@@ -3,7 +3,7 @@
  * alive by a supervisor, as in production. It knows nothing of what they do.
  */
 import { mkdirSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { type StartedProcess, startProcess } from '../support/processes.js';
@@ -13,10 +13,10 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const folder = join(root, `node_modules/.cache/unbroker-faults-${process.pid}`);
 process.once('exit', () => rmSync(folder, { recursive: true, force: true }));
 
-/** The bundle of a file beside this one. */
+/** The bundle of a TypeScript file, named from this folder. */
 export async function bundled(name: string): Promise<string> {
   mkdirSync(folder, { recursive: true });
-  const outfile = join(folder, `${name}.mjs`);
+  const outfile = join(folder, `${basename(name)}.mjs`);
   await build({
     entryPoints: [fileURLToPath(new URL(`${name}.ts`, import.meta.url))],
     outfile,
@@ -40,6 +40,8 @@ export class Supervised {
   constructor(
     private readonly file: string,
     private readonly env: Readonly<Record<string, string>>,
+    private readonly args: readonly string[] = [],
+    private readonly cwd: string = process.cwd(),
   ) {
     this.#process = this.#start();
   }
@@ -49,7 +51,10 @@ export class Supervised {
   }
 
   #start(): StartedProcess {
-    const started = startProcess(process.execPath, [this.file], { env: this.env });
+    const started = startProcess(process.execPath, [this.file, ...this.args], {
+      env: this.env,
+      cwd: this.cwd,
+    });
     void started.exit.then(({ code, signal }) => {
       if (this.#ended) return;
       this.deaths += 1;

@@ -1,0 +1,133 @@
+/**
+ * The HTTP door killed under its clients, and its database too: clients repeat each request under the same
+ * Idempotency-Key until they are answered. Whatever was accepted is a row, and no request is two.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { cliFile } from '../support/cli.js';
+import { jobsDatabase } from '../support/jobs.js';
+import { compareBooks, Journal, readJournals, type SixNumbers } from '../support/journal.js';
+import { freePort } from '../support/ports.js';
+import { type PostgresServer, startPostgres } from '../support/services.js';
+import { until } from '../support/until.js';
+import { Supervised } from './processes.js';
+
+const TEMPLATES = fileURLToPath(new URL('../legacy/notification/templates', import.meta.url));
+const CLIENTS = 8;
+
+export interface ShimFaults extends SixNumbers {
+  readonly points: number;
+  readonly extra: number;
+  readonly deaths: { readonly shim: number; readonly database: number };
+}
+
+/** kill -9 of the door, kill -9 and immediate stops of its database, `cycles` times, under load. */
+export async function shimKills(server: PostgresServer, cycles: number): Promise<ShimFaults> {
+  const db = await jobsDatabase({ server });
+  const folder = mkdtempSync(join(tmpdir(), 'unbroker-shim-'));
+  const config = {
+    notify: { templates: TEMPLATES, email: { urlEnv: 'SMTP_URL', from: 'Shop <shop@example.org>' } },
+    serve: {},
+  };
+  writeFileSync(join(folder, 'unbroker.config.json'), JSON.stringify(config));
+  const port = await freePort();
+  const door = new Supervised(
+    cliFile.endsWith('.ts') ? fileURLToPath(new URL('run-typescript.mjs', import.meta.url)) : cliFile,
+    { DATABASE_URL: db.url, SMTP_URL: 'smtp://127.0.0.1:9', UNBROKER_LOG_LEVEL: 'silent', RUN_FILE: cliFile },
+    ['serve', '--port', String(port)],
+    folder,
+  );
+  const url = `http://127.0.0.1:${port}`;
+  const path = join(folder, 'journal');
+  const journal = new Journal(path);
+  let ending = false;
+
+  const send = async (key: string): Promise<boolean> => {
+    const answer = await fetch(`${url}/notifications`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'idempotency-key': key },
+      body: JSON.stringify({
+        to: 'ann@example.org',
+        template: 'order-paid',
+        data: { orderId: key, total: '1' },
+      }),
+      signal: AbortSignal.timeout(10_000),
+    });
+    await answer.arrayBuffer();
+    // 409: the first of this key is still under way, or died there.
+    if (answer.status >= 400 && ![409, 429, 503].includes(answer.status))
+      throw new Refused(`${answer.status}`);
+    return answer.status < 300;
+  };
+  const client = async (): Promise<void> => {
+    while (!ending) {
+      const key = randomUUID();
+      journal.attempt(key);
+      for (let tries = 0; tries < 400; tries += 1) {
+        const accepted = await send(key).catch((error: unknown) => {
+          if (error instanceof Refused) throw error;
+          return false;
+        });
+        if (accepted) {
+          journal.acknowledge(key);
+          break;
+        }
+        await sleep(20 + Math.random() * 80);
+      }
+      await sleep(5);
+    }
+  };
+
+  try {
+    await until('the door is open', async () => (await fetch(`${url}/readyz`)).ok, { withinMs: 30_000 });
+    const clients = Promise.all(Array.from({ length: CLIENTS }, client));
+    const deaths = { shim: 0, database: 0 };
+    for (let cycle = 0; cycle < cycles; cycle += 1) {
+      await sleep(300 + Math.random() * 700);
+      if (cycle % 4 === 3) {
+        deaths.database += 1;
+        if (Math.random() < 0.5) await server.kill();
+        else await server.stop('immediate');
+        await server.start();
+      } else {
+        deaths.shim += 1;
+        await door.kill();
+      }
+    }
+    await until('the door is open again', async () => (await fetch(`${url}/readyz`)).ok, {
+      withinMs: 30_000,
+    });
+    ending = true;
+    await clients;
+    journal.close();
+    const { rows } = await db.pool.query<{ key: string }>(
+      `select payload #>> '{data,orderId}' as key from unbroker.jobs`,
+    );
+    const six = compareBooks(
+      readJournals([path]),
+      rows.map(({ key }) => key),
+    );
+    return { points: cycles, deaths, ...six, extra: six.unexpected + six.duplicated };
+  } finally {
+    ending = true;
+    await door.end();
+    await db.close();
+    rmSync(folder, { recursive: true });
+  }
+}
+
+class Refused extends Error {}
+
+/** `npm run faults -- shim [--long]`. */
+export async function faultsShim({ long }: { readonly long: boolean }): Promise<ShimFaults> {
+  const server = await startPostgres({ controllable: true });
+  try {
+    return await shimKills(server, long ? 400 : 100);
+  } finally {
+    await server.close();
+  }
+}
