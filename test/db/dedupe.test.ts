@@ -194,6 +194,42 @@ describe('many in one call', () => {
   });
 });
 
+describe('a row that is pruned between the two looks', () => {
+  /** Deletes the holder of the key just before it is looked up, `times` times. */
+  function pruning(times: number) {
+    let left = times;
+    return {
+      query: async (text: string, values?: unknown[]) => {
+        if (/^\s*select/.test(text) && text.includes('dedupe_key = ') && left > 0) {
+          left -= 1;
+          await db.pool.query(`delete from unbroker.jobs where dedupe_key = 'k'`);
+          const answer = await db.pool.query(text, values);
+          // Somebody else has it again at once.
+          if (left > 0) await put(db.pool, 'k');
+          return answer;
+        }
+        return db.pool.query(text, values);
+      },
+    };
+  }
+
+  test('is put in again; three times in a row is an error that says so', async () => {
+    await put(db.pool, 'k');
+    expect((await enqueue(pruning(1), 'a', 1, { dedupeKey: 'k' })).inserted).toBe(true);
+    await expect(enqueue(pruning(9), 'a', 1, { dedupeKey: 'k' })).rejects.toMatchObject({
+      code: 'dedupe-unsettled',
+    });
+    await db.clear();
+    await put(db.pool, 'k');
+    const many = await enqueueMany(pruning(1), [
+      { kind: 'a', payload: 1 },
+      { kind: 'a', payload: 2, dedupeKey: 'k' },
+    ]);
+    expect(many.map(({ inserted }) => inserted)).toEqual([true, true]);
+    expect(await count()).toBe(2);
+  });
+});
+
 describe('from SQL', () => {
   const viaSql = async (tx: Session | typeof db.pool, key: string | null) =>
     (

@@ -202,7 +202,7 @@ describe('a database that does not answer', () => {
     const proxy = await startFaultProxy(db.url);
     const [id] = (await db.put('a', [1])) as [string];
     const { opened, open } = gate();
-    const worker = work({ url: proxy.url, leaseMs: 1_500, handlers: { a: () => opened } });
+    const worker = work({ url: proxy.url, leaseMs: 1_200, handlers: { a: () => opened } });
     await until('it runs', () => worker.running === 1);
     // Those that are open now stay open and silent; new ones work.
     proxy.blackHole({ onlyOpen: true });

@@ -189,6 +189,28 @@ describe('connections that end', () => {
   });
 });
 
+describe('a failover behind the same address', () => {
+  test('connections to a server that takes no writes any more are left for new ones', async () => {
+    // What a demoted primary says to those that stayed connected; only to this worker, by its role.
+    const role = `${db.name}_moved`;
+    await db.pool.query(`create role ${role} superuser login`);
+    await db.pool.query(`alter role ${role} set default_transaction_read_only = on`);
+    const url = new URL(db.url);
+    url.username = role;
+    await db.put('a', [1]);
+    const worker = work({ url: url.href, handlers: { a: token } });
+    const refused = (error: unknown): boolean => (error as { code?: string }).code === '25006';
+    await until('it has met the refusal', () => worker.errors().some(refused));
+    expect(worker.ready).toBe(false);
+    await db.pool.query(`alter role ${role} reset default_transaction_read_only`);
+    await worker.untilEnded(1);
+    expect(worker.ready).toBe(true);
+    await worker.close();
+    workers.splice(0);
+    await db.pool.query(`drop role ${role}`);
+  });
+});
+
 describe('connections that do not answer', () => {
   test('half-open: the worker finds another within seconds, though its pool was full of them', async () => {
     const proxy = await startFaultProxy(db.url);
