@@ -18,7 +18,7 @@ import { sourceOf } from './mapping.js';
 import { findPosition, type Position, type WhenAmbiguous } from './resume.js';
 import { leaseLost, RunLease } from './run-lease.js';
 
-/** A pool whose clients can be held for a transaction. */
+/** A pool whose clients can be held for a transaction; at least three. */
 export interface DrainPool extends Queryable {
   connect(): Promise<DrainClient>;
 }
@@ -71,6 +71,8 @@ export interface DrainResult {
 }
 
 const LEASE_MS = 30_000;
+/** Database clients of one drain; the pool needs one more, for the lease. */
+const LANES = 2;
 const MAX_BATCH = 1_000;
 /** Attempts in a row without one batch committed between them. */
 const MAX_FRUITLESS_ATTEMPTS = 6;
@@ -119,24 +121,27 @@ class GroupDrain {
   async attempt(): Promise<DrainResult> {
     const { pool, amqpUrl } = this.options;
     const broker = await connectBroker(amqpUrl);
-    let client: DrainClient | undefined;
+    const clients: DrainClient[] = [];
     let clean = false;
     let stopRenewing = (): void => undefined;
     try {
-      client = await pool.connect();
-      // A client that dies in our hands reports it on the query that we wait for.
-      client.on?.('error', () => undefined);
+      for (let lane = 0; lane < LANES; lane += 1) {
+        const client = await pool.connect();
+        // A client that dies in our hands reports it on the query that we wait for.
+        client.on?.('error', () => undefined);
+        clients.push(client);
+      }
       const run = await this.#openRun(broker);
       stopRenewing = this.#lease.keep(run.id);
       const position = await this.#position(broker, run);
-      const end = await this.#import(broker, client, position);
+      const end = await this.#import(broker, clients, position);
       const result = await this.#close(end, position);
       clean = true;
       return result;
     } finally {
       stopRenewing();
-      // The client first: it may hold the lease row.
-      client?.release(!clean);
+      // The clients first: one may hold the lease row.
+      for (const client of clients) client.release(!clean);
       await broker.close();
       if (this.#run !== undefined) await this.#lease.release(this.#run.id);
     }
@@ -171,14 +176,14 @@ class GroupDrain {
 
   async #import(
     broker: Broker,
-    client: DrainClient,
+    clients: readonly DrainClient[],
     { run, initial, totals, expected }: Position,
   ): Promise<ImportEnd> {
     const { rate, rules, store, group, signal, onStep, onProgress, maxBatch = MAX_BATCH } = this.options;
     const importer = new Importer({
-      broker,
+      ...{ broker, clients },
       writer: {
-        ...{ client, store, ledger: this.#ledger },
+        ...{ store, ledger: this.#ledger },
         run: { id: run.id, holder: this.#lease.holder.name, leaseMs: this.#lease.leaseMs },
         onStep: (step) => {
           if (step === 'committed') this.committed += 1;

@@ -1,10 +1,12 @@
 /**
- * One attempt at emptying a group over one broker connection and one database client: consume, prepare, commit, ack,
- * fence, mark. Preparing the next batch overlaps the commit of this one, and the fence of this one the commit of the
- * next. On any error it throws and leaves everything to the next attempt, which starts by counting.
+ * One attempt at emptying a group over one broker connection and two database clients: consume, prepare, commit, ack,
+ * fence, mark. While one batch commits, the next is inserted on the other client and the one after it prepared; acks go
+ * out in the order of the batches. On any error it throws and leaves everything to the next attempt, which starts by
+ * counting.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnbrokerError } from '../../src/errors.js';
+import type { Queryable } from '../../src/jobs/job.js';
 import { type BatchWriter, type PreparedBatch, type PreparedMessage, writeBatch } from './batch-writer.js';
 import { fitBatchSize } from './batches.js';
 import { type Totals, taken } from './books.js';
@@ -24,7 +26,9 @@ export interface QueueToDrain extends QueueFacts {
 
 export interface ImporterOptions {
   readonly broker: Broker;
-  readonly writer: Omit<BatchWriter, 'mapCarefully'>;
+  readonly writer: Omit<BatchWriter, 'client' | 'mapCarefully'>;
+  /** Each holds one transaction at a time; batches take turns. */
+  readonly clients: readonly Queryable[];
   /** In drain order. */
   readonly queues: readonly QueueToDrain[];
   readonly initial: number;
@@ -52,8 +56,8 @@ const MAX_BATCH_BYTES = 8 * 1_048_576;
 const MAX_HELD_BYTES = 48 * 1_048_576;
 /** Until sizes are known: at RabbitMQ's largest messages still within memory. */
 const FIRST_PREFETCH = 16;
-/** Deliveries in hand per queue, in batches: one in the database, one being prepared, one arriving. */
-const PREFETCH_BATCHES = 3;
+/** Deliveries in hand per queue, in batches: two in the database, one being prepared, one arriving. */
+const PREFETCH_BATCHES = 4;
 /** A buffer that got nothing for this long is written though it is short. */
 const SHORT_AFTER_MS = 10;
 const ZERO_READINGS = 3;
@@ -75,21 +79,34 @@ interface QueueState {
   fencing: Promise<void>;
 }
 
+interface OpenBatch {
+  readonly size: number;
+  /** Null until it is committed. */
+  id: string | null;
+  fenced: boolean;
+  /** A transaction on its way marks it. */
+  marking: boolean;
+}
+
 export class Importer {
   readonly #states: readonly QueueState[];
   /** Batches whose ack is not marked as proved: prepared, committed, acked or fenced. */
-  readonly #open = new Map<number, { readonly size: number; id: string | null; fenced: boolean }>();
+  readonly #open = new Map<number, OpenBatch>();
   #nextKey = 1;
   #totals: Totals;
   #failure: Error | undefined;
   #wake: () => void = () => undefined;
-  #committing: Promise<void> | undefined;
+  /** The last batch's way through the database to its ack; it settles after all before it. */
+  #tail: Promise<void> | undefined;
+  /** What each client is busy with. */
+  readonly #lanes: Promise<void>[];
   /** Bodies are parsed here once the database has refused one: traffic is mostly JSON or mostly not. */
   #careful = false;
   #notBefore = 0;
 
   constructor(private readonly options: ImporterOptions) {
     this.#totals = options.totals;
+    this.#lanes = options.clients.map(() => Promise.resolve());
     this.#states = options.queues.map((facts) => ({
       facts,
       source: null,
@@ -111,7 +128,7 @@ export class Importer {
       return await this.#loop();
     } finally {
       signal?.removeEventListener('abort', onAbort);
-      await this.#committing?.catch(() => undefined);
+      await this.#tail?.catch(() => undefined);
     }
   }
 
@@ -215,40 +232,46 @@ export class Importer {
     return { queue: state.facts.name, messages, absorbed, size: deliveries.length, lastTag };
   }
 
-  /** Starts the batch's commit once the one before is through. */
+  /** Starts the batch's way once a client is free for it. */
   async #write(batch: PreparedBatch): Promise<void> {
     const key = this.#nextKey++;
-    this.#open.set(key, { size: batch.size, id: null, fenced: false });
+    this.#open.set(key, { size: batch.size, id: null, fenced: false, marking: false });
     await this.#pace(batch.size);
-    await this.#committing;
+    const lane = key % this.#lanes.length;
+    await this.#lanes[lane];
     if (this.#failure !== undefined) throw this.#failure;
-    const committing = this.#commit(key, batch);
-    this.#committing = committing;
+    const way = this.#commitAndAck(key, batch, this.options.clients[lane] as Queryable, this.#tail);
+    this.#lanes[lane] = way;
+    this.#tail = way;
     // Observed when it is awaited; until then an early failure must not count as unhandled.
-    committing.catch(() => undefined);
+    way.catch(() => undefined);
     await this.#retune(this.#stateOf(batch.queue));
   }
 
-  async #commit(key: number, batch: PreparedBatch): Promise<void> {
+  async #commitAndAck(
+    key: number,
+    batch: PreparedBatch,
+    client: Queryable,
+    before: Promise<void> | undefined,
+  ): Promise<void> {
     const { writer, onProgress } = this.options;
-    const proved = this.#proved();
-    const facts = this.#stateOf(batch.queue).facts;
+    const state = this.#stateOf(batch.queue);
     const mapCarefully = ({ delivery }: PreparedMessage): Mapped => {
       this.#careful = true;
-      return mapDelivery(delivery, facts, { ...this.options.mapping, nowMs: Date.now(), careful: true });
+      return mapDelivery(delivery, state.facts, {
+        ...this.options.mapping,
+        nowMs: Date.now(),
+        careful: true,
+      });
     };
-    const { id, written } = await writeBatch(
-      { ...writer, mapCarefully },
-      batch,
-      proved.map(([, { id: provedId }]) => provedId as string),
-    );
-    for (const [provedKey] of proved) this.#open.delete(provedKey);
+    const { id, written } = await this.#commit({ ...writer, client, mapCarefully }, batch, before);
     writer.onStep('committed');
     this.#totals = addTotals(this.#totals, written);
-    const open = this.#open.get(key);
-    if (open !== undefined) open.id = id;
-    const state = this.#stateOf(batch.queue);
-    // One unproved ack per queue: after a crash it is then either all of the batch or none of it.
+    const open = this.#open.get(key) as OpenBatch;
+    open.id = id;
+    // An ack takes everything before it along, so the batch before must have been committed and acked; and one unproved
+    // ack per queue: after a crash it is then either all of the batch or none of it.
+    await before;
     await state.fencing;
     if (this.#failure !== undefined) throw this.#failure;
     const source = state.source as Source;
@@ -258,37 +281,49 @@ export class Importer {
       .fence()
       .then(() => {
         writer.onStep('fenced');
-        if (open !== undefined) open.fenced = true;
+        open.fenced = true;
         this.#wake();
       })
       .catch((error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))));
     onProgress(taken(this.#totals));
   }
 
-  #proved() {
-    return [...this.#open].filter(([, batch]) => batch.fenced);
+  /** Writes the batch and marks what was proved meanwhile. It settles after the one before, whatever becomes of either. */
+  async #commit(writer: BatchWriter, batch: PreparedBatch, before: Promise<void> | undefined) {
+    const proved = [...this.#open].filter(([, { fenced, marking }]) => fenced && !marking);
+    for (const [, each] of proved) each.marking = true;
+    const ids = proved.map(([, { id }]) => id as string);
+    try {
+      const result = await writeBatch(writer, batch, ids);
+      for (const [key] of proved) this.#open.delete(key);
+      return result;
+    } catch (error) {
+      await before?.catch(() => undefined);
+      throw error;
+    }
   }
 
   #stateOf(queue: string): QueueState {
     return this.#states.find((state) => state.facts.name === queue) as QueueState;
   }
 
-  /** Waits for the commit and the fences in flight and marks what is proved. False when there was nothing to do. */
+  /** Waits for what is on its way and marks what is proved. False when there was nothing to do. */
   async #settleOne(): Promise<boolean> {
-    if (this.#committing !== undefined) {
-      await this.#committing;
-      this.#committing = undefined;
+    if (this.#tail !== undefined) {
+      await this.#tail;
+      this.#tail = undefined;
       return true;
     }
     if (this.#open.size === 0) return false;
     await Promise.all(this.#states.map((state) => state.fencing));
     if (this.#failure !== undefined) throw this.#failure;
-    const proved = this.#proved();
-    const { client, ledger, run, onStep } = this.options.writer;
+    const proved = [...this.#open].filter(([, { fenced }]) => fenced);
+    const { writer, clients } = this.options;
     const ids = proved.map(([, { id }]) => id as string);
-    if (!(await ledger.markAcked(client, run.id, run.holder, ids))) throw leaseLost();
+    const { run, ledger } = writer;
+    if (!(await ledger.markAcked(clients[0] as Queryable, run.id, run.holder, ids))) throw leaseLost();
     for (const [key] of proved) this.#open.delete(key);
-    onStep('marked');
+    writer.onStep('marked');
     return true;
   }
 

@@ -5,10 +5,10 @@
  */
 import amqp from 'amqplib';
 import pg from 'pg';
-import { drainGroup } from '../../adapters/rabbitmq/drain.js';
-import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
-import { createStore } from '../../src/jobs/store.js';
-import { SILENT } from '../../src/log.js';
+import type * as Drain from '../../adapters/rabbitmq/drain.js';
+import type * as DrainConfig from '../../adapters/rabbitmq/drain-config.js';
+import type * as Stores from '../../src/jobs/store.js';
+import type * as Logs from '../../src/log.js';
 
 const { MODE = '', AMQP_URL = '', DATABASE_URL = '', MESSAGES = '' } = process.env;
 const MESSAGES_WANTED = Number(MESSAGES);
@@ -32,7 +32,14 @@ const watch = setInterval(() => {
   rssMb = Math.max(rssMb, process.memoryUsage.rss() / 1_048_576);
 }, 50);
 
+/** From dist, as a user gets it: the loader of TypeScript adds calls to every closure. */
+const built = (path: string): Promise<unknown> => import(new URL(`../../dist/${path}`, import.meta.url).href);
+
 async function unbroker(): Promise<Measured> {
+  const { drainGroup } = (await built('adapters/rabbitmq/drain.js')) as typeof Drain;
+  const { compileRules } = (await built('adapters/rabbitmq/drain-config.js')) as typeof DrainConfig;
+  const { createStore } = (await built('src/jobs/store.js')) as typeof Stores;
+  const { SILENT } = (await built('src/log.js')) as typeof Logs;
   const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 3 });
   let startedAt = 0;
   let endedAt = 0;
