@@ -141,6 +141,8 @@ describe('a database in LATIN1', () => {
         state: 'dead',
         errors: [{ name: 'Error', message: 'unstorable message' }],
       });
+      // The first worker would take jobs of the second.
+      await Promise.all(workers.splice(0).map((worker) => worker.close()));
       await pool.query('truncate unbroker.jobs');
       const result = await amongNeighbours(() => '😀', latin);
       expect(await row(result)).toMatchObject({ state: 'done', result: null });
