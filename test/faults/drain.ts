@@ -100,6 +100,8 @@ export interface FaultsResult {
   /** Scenarios that ended with balanced books, of `scenarios`; `ambiguous` ones stopped and said so. */
   readonly recovered: number;
   readonly ambiguous: number;
+  /** The others: ended with an error, or with books that do not balance. */
+  readonly failed: number;
   readonly scenarios: number;
 }
 
@@ -109,7 +111,7 @@ export async function faultsDrain({ long }: { readonly long: boolean }): Promise
     startPostgres({ controllable: true }),
     startRabbit({ controllable: true }),
   ]);
-  const total = { points: 0, lost: 0, extra: 0, recovered: 0, ambiguous: 0, scenarios: 0 };
+  const total = { points: 0, lost: 0, extra: 0, recovered: 0, ambiguous: 0, failed: 0, scenarios: 0 };
   const add = (name: string, result: KillResult): void => {
     total.scenarios += 1;
     total.points += result.points;
@@ -117,6 +119,7 @@ export async function faultsDrain({ long }: { readonly long: boolean }): Promise
     total.extra += result.extra;
     total.recovered += result.recovered ? 1 : 0;
     total.ambiguous += result.ambiguous ? 1 : 0;
+    total.failed += result.recovered || result.ambiguous ? 0 : 1;
     const end = result.recovered
       ? 'balanced'
       : result.ambiguous
