@@ -5,6 +5,7 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { LeaseLost } from '../../src/index.js';
 import type { HandlerContext } from '../../src/jobs/handler.js';
+import type { Queryable } from '../../src/jobs/job.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
@@ -198,20 +199,22 @@ describe('a database that does not answer', () => {
     await proxy.close();
   });
 
-  test('an extension that hangs leaves the lease time for another, over another connection', async () => {
-    const proxy = await startFaultProxy(db.url);
+  test('an extension that hangs leaves the lease time for another', async () => {
     const [id] = (await db.put('a', [1])) as [string];
     const { opened, open } = gate();
-    const worker = work({ url: proxy.url, leaseMs: 1_200, handlers: { a: () => opened } });
-    await until('it runs', () => worker.running === 1);
-    // Those that are open now stay open and silent; new ones work.
-    proxy.blackHole({ onlyOpen: true });
-    await new Promise((resolve) => setTimeout(resolve, 3_000));
+    let extensions = 0;
+    const hanging: Queryable = {
+      query: (text, values) => {
+        if (text.includes('set locked_until') && ++extensions === 1) return new Promise(() => {});
+        return db.pool.query(text, values);
+      },
+    };
+    const worker = work({ db: hanging, leaseMs: 1_200, handlers: { a: () => opened } });
+    await until('it was prolonged after all', () => extensions > 3);
     expect(worker.lost()).toEqual([]);
     open();
     await worker.untilEnded(1);
     expect(await db.job(id)).toMatchObject({ state: 'done', attempts: 1 });
-    await proxy.close();
   });
 });
 
@@ -270,6 +273,37 @@ describe('a worker that is gone', () => {
     });
     await worker.untilEnded(33);
     expect(beside).toEqual([1, 1, 1, 1, 1, 1]);
+  });
+
+  test('it waits until the outcomes before it are written, however long that takes', async () => {
+    await db.put('a', Array(5).fill('plain'));
+    const { opened, open } = gate();
+    let looks = 0;
+    const slow: Queryable = {
+      query: async (text, values) => {
+        if (text.includes('as waiting')) looks += 1;
+        if (text.includes(`set state = 'done'`)) await new Promise((resolve) => setTimeout(resolve, 300));
+        return db.pool.query(text, values);
+      },
+    };
+    let beside: unknown;
+    const worker = work({
+      db: slow,
+      handlers: {
+        a: async ({ payload }) => {
+          if (payload === 'solo') beside = await db.states();
+          else await opened;
+        },
+      },
+    });
+    await until('all run', () => worker.running === 5);
+    await db.pool.query(`insert into unbroker.jobs (kind, payload, solo) values ('a', '"solo"', true)`);
+    const before = looks;
+    await until('it was seen', () => looks > before + 1);
+    open();
+    await worker.untilEnded(6);
+    // It alone is running: no other's end is still on its way.
+    expect(beside).toEqual({ done: 5, running: 1 });
   });
 
   test('beside an endless stream of long jobs it still gets its turn', async () => {

@@ -1,0 +1,73 @@
+/** What drivers' errors become: a code, a status, a line without secrets. */
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { report, translate } from '../../src/cli/failure.js';
+import { UnbrokerError } from '../../src/errors.js';
+
+const withCode = (code: string, message = 'm'): Error => Object.assign(new Error(message), { code });
+
+describe('foreign errors', () => {
+  test.each<[Error, string, number]>([
+    [withCode('ECONNREFUSED'), 'server-unreachable', 1],
+    [new AggregateError([withCode('ECONNREFUSED'), withCode('EHOSTUNREACH')]), 'server-unreachable', 1],
+    [new Error('timeout exceeded when trying to connect'), 'server-unreachable', 1],
+    [new Error('Connection terminated unexpectedly'), 'server-unreachable', 1],
+    [withCode('57P01'), 'server-unreachable', 1],
+    [withCode('57P03'), 'server-unreachable', 1],
+    [withCode('28P01'), 'database-login-refused', 2],
+    [
+      new Error('SASL: SCRAM-SERVER-FIRST-MESSAGE: client password must be a string'),
+      'database-login-refused',
+      2,
+    ],
+    [withCode('3D000'), 'database-missing', 2],
+    [withCode('42501'), 'permission-denied', 1],
+    [withCode('25006'), 'database-read-only', 1],
+    [withCode('53300'), 'database-full', 1],
+    [withCode('DEPTH_ZERO_SELF_SIGNED_CERT'), 'tls-refused', 2],
+    [new Error('The server does not support SSL connections'), 'tls-refused', 2],
+    [withCode('23505', 'Key (email)=(ann@example.org) already exists'), 'unexpected', 1],
+    [new TypeError('x of undefined'), 'unexpected', 1],
+  ])('%s', (error, code, exitStatus) => {
+    const known = translate(error);
+    expect(known).toMatchObject({ code, exitStatus, cause: error });
+    expect(known.line).not.toContain('ann@example.org');
+  });
+
+  test.each([undefined, null, 'text', 7, {}, { code: 7 }])('%j, which is no error', (thrown) => {
+    expect(translate(thrown)).toMatchObject({ code: 'unexpected', exitStatus: 1 });
+  });
+
+  test('one of ours stays as it is', () => {
+    const own = new UnbrokerError('x-y', 'm', { hint: 'h' });
+    expect(translate(own)).toBe(own);
+  });
+});
+
+describe('the line', () => {
+  const written: string[] = [];
+  vi.spyOn(process.stderr, 'write').mockImplementation((text) => {
+    written.push(String(text));
+    return true;
+  });
+  afterEach(() => {
+    written.length = 0;
+    vi.unstubAllEnvs();
+  });
+
+  test('names what, the next step and the code; hides credentials and control characters', () => {
+    const error = new UnbrokerError('x-y', 'postgres://u:secret@h said\n\u001b[31mno', {
+      hint: 'Try again.',
+      exitStatus: 2,
+    });
+    vi.stubEnv('UNBROKER_LOG_LEVEL', 'info');
+    expect(report(error)).toBe(2);
+    expect(written).toEqual(['unbroker: postgres://…@h said\\u000a\\u001b[31mno. Try again. [x-y]\n']);
+  });
+
+  test('debug adds the stack, without credentials', () => {
+    vi.stubEnv('UNBROKER_LOG_LEVEL', 'debug');
+    expect(report(new Error('connect to postgres://u:secret@h failed'))).toBe(1);
+    expect(written.join('')).toMatch(/at .*failure\.test\.ts/);
+    expect(written.join('')).not.toContain('secret');
+  });
+});
