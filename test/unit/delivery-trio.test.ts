@@ -180,6 +180,21 @@ describe('schedules', () => {
     });
   });
 
+  test('a request whose own routing key is that of the notification it is to fire', () => {
+    const parts = {
+      queue: 'schedule.requests',
+      exchange: 'schedule',
+      routingKey: 'notification.review-request.email',
+      headers: { 'x-delay': int(5_000) },
+      body: JSON.stringify({
+        key: 'notification.review-request.email',
+        target: { exchange: 'notifications', routingKey: 'notification.review-request.email' },
+        data: notification,
+      }),
+    };
+    expect(map(parts, RULES).job).toMatchObject({ kind: 'notify.email', payloadText: body });
+  });
+
   test('a request that is itself the data', () => {
     const parts = { queue: 'schedule.requests', exchange: 'schedule', routingKey: 'reminder', body };
     expect(map(parts, RULES).job).toMatchObject({

@@ -83,16 +83,22 @@ export const trio: Dialect = {
 };
 
 function shapeOf(view: MessageView): Shape | undefined {
-  if (NOTIFICATION.test(firstRoute(view).routingKey)) return 'notification';
   const { queue, exchange, properties } = view.delivery;
+  const first = firstRoute(view);
+  // Before the routing key is asked: a request to the scheduler often carries the key of what it is to fire.
+  const requested = queue === REQUESTS || first.exchange === 'schedule';
+  if (!requested && NOTIFICATION.test(first.routingKey)) return 'notification';
   if (queue === RETRIES || originalQueue(view) === RETRIES) return 'retry-request';
   // Only what already looks like one is parsed: other traffic should not pay for it.
   const marked =
-    queue.startsWith('schedule.') || properties.type === 'schedule' || exchange.startsWith('schedule');
+    requested ||
+    queue.startsWith('schedule.') ||
+    properties.type === 'schedule' ||
+    exchange.startsWith('schedule');
   const body = marked || headerOf(view, 'x-schedule-id') !== undefined ? bodyObject(view) : undefined;
   if (body === undefined) return undefined;
   if (isSchedule(body)) return 'schedule';
-  return queue === REQUESTS || exchange === 'schedule' ? 'schedule-request' : undefined;
+  return requested ? 'schedule-request' : undefined;
 }
 
 /** How the message first came: the rungs rewrite it and keep it in headers; a first death keeps it in x-death. */
