@@ -134,6 +134,8 @@ export function createPool(connectionString: string, max: number, log: Log): pg.
   pool.on('error', (error) =>
     log.warn({ code: (error as { code?: string }).code }, 'an idle database connection was lost'),
   );
+  // One that breaks while a verb holds it fails the verb's query; its event, unheard, would end the process with a stack.
+  pool.on('connect', (client) => client.on('error', () => undefined));
   return pool;
 }
 

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { cliFile, startCli } from '../support/cli.js';
+import { startFaultProxy } from '../support/fault-proxy.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
 import { startProcess } from '../support/processes.js';
 
@@ -257,6 +258,19 @@ describe.concurrent('the database', () => {
     } finally {
       await admin.query(`drop role ${role}`);
     }
+  });
+
+  test.for([
+    [['doctor'], /pg_stat_activity/],
+    [['jobs', 'stats'], /group by kind/],
+    [['migrate', '--schema', 'broken_off'], /create table "broken_off"\.jobs/],
+  ] as const)('%j: a connection that breaks in the middle is one line', async ([args, pattern]) => {
+    const proxy = await startFaultProxy(db.url);
+    const dropped = proxy.dropReply(pattern);
+    const run = await unbroker(args, { DATABASE_URL: proxy.url, UNBROKER_LOG_LEVEL: 'silent' });
+    await dropped;
+    await proxy.close();
+    expectRefusal(run, 1, 'server-unreachable', 'Check host and port');
   });
 
   test('a standby, or a read-only default: said as such', async () => {
