@@ -1,6 +1,8 @@
 /** A dedupe key makes the second enqueue a no-op by unique index: also while the first is not yet committed. */
+import pg from 'pg';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Enqueued, enqueue, enqueueMany } from '../../src/enqueue.js';
+import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase, type Session } from '../support/jobs.js';
 
 const db = await jobsDatabase();
@@ -124,6 +126,34 @@ describe('at the same time', () => {
     await expect(put(one, 'k')).rejects.toMatchObject({ code: '40001' });
     await one.query('rollback');
     expect(await count()).toBe(1);
+  });
+});
+
+describe('a COMMIT whose answer is lost', () => {
+  test('happened or not, the caller cannot know: the same again with the same key makes one job', async () => {
+    await db.pool.query('create table if not exists orders_once (id int primary key)');
+    const proxy = await startFaultProxy(db.url);
+    const attempt = async (): Promise<Enqueued> => {
+      const client = new pg.Client({ connectionString: proxy.url });
+      client.on('error', () => {});
+      await client.connect();
+      try {
+        await client.query('begin');
+        await client.query('insert into orders_once values (1) on conflict do nothing');
+        const enqueued = await enqueue(client, 'a', 1, { dedupeKey: 'order-1' });
+        await client.query('commit');
+        return enqueued;
+      } finally {
+        await client.end().catch(() => undefined);
+      }
+    };
+    const dropped = proxy.dropReply(/^commit$/);
+    await expect(attempt()).rejects.toThrow();
+    await dropped;
+    expect(await count()).toBe(1);
+    expect((await attempt()).inserted).toBe(false);
+    expect(await count()).toBe(1);
+    await proxy.close();
   });
 });
 
