@@ -15,7 +15,6 @@ interface Pool extends Queryable {
 interface Client extends Queryable {
   release(destroy?: boolean): void;
   on?(event: 'error', listener: () => void): unknown;
-  off?(event: 'error', listener: () => void): unknown;
 }
 
 /** `db` with every question limited to `maxMs`; `database-slow` after that. */
@@ -24,8 +23,7 @@ export function patient(db: Queryable, maxMs: number): Queryable {
   return {
     async query(text, values) {
       const client = await within(db.connect(), maxMs, (late) => late.release());
-      // A connection that breaks between two answers says so by an event; unheard it would end the process.
-      client.on?.('error', ignore);
+      listen(client);
       let sound = false;
       try {
         const answer = await within(client.query(text, values), maxMs);
@@ -35,7 +33,6 @@ export function patient(db: Queryable, maxMs: number): Queryable {
         sound = isAnswer(error);
         throw error;
       } finally {
-        client.off?.('error', ignore);
         client.release(!sound);
       }
     },
@@ -45,17 +42,25 @@ export function patient(db: Queryable, maxMs: number): Queryable {
 const heard = new WeakSet<object>();
 
 /**
- * A pool reports a broken idle connection by an `error` event, which ends the process when nobody listens. Hears it once
- * for each pool, for as long as the pool lives.
+ * A pool reports a broken idle connection by an `error` event, and so does each connection in somebody's hands; unheard,
+ * either ends the process. Hears them once for each, for as long as they live. A new connection is listened to the
+ * moment it is made: its server's farewell may be in the same packet as its welcome, before any promise resolves (seen
+ * once in a thousand kills of a server).
  */
 export function hearErrors(db: Queryable, onError: (error: unknown) => void): void {
   const { on } = db as { on?: unknown };
   if (typeof on !== 'function' || heard.has(db)) return;
   heard.add(db);
   on.call(db, 'error', onError);
+  on.call(db, 'connect', listen);
 }
 
-const ignore = (): void => {};
+/** What broke is told by the question that was asked. */
+function listen(client: Client): void {
+  if (heard.has(client)) return;
+  heard.add(client);
+  client.on?.('error', () => {});
+}
 
 function isPool(db: Queryable): db is Pool {
   // pg's Client has `connect` too; only a pool counts its clients.

@@ -10,6 +10,7 @@ import { Journal } from '../support/journal.js';
 const env = (name: string): string => process.env[name] ?? '';
 const pool = new pg.Pool({ connectionString: env('DATABASE_URL'), max: 4, connectionTimeoutMillis: 2_000 });
 pool.on('error', () => {});
+pool.on('connect', (client) => client.on('error', () => {}));
 const journal = new Journal(env('JOURNAL'));
 const pauseMs = Number(env('PAUSE_MS') || '5');
 let ending = false;
@@ -20,7 +21,6 @@ process.on('SIGTERM', () => {
 async function publish(): Promise<void> {
   const key = randomUUID();
   const client = await pool.connect();
-  client.on('error', () => {});
   let sound = false;
   try {
     const taken = Math.random() < 0.9;
