@@ -36,6 +36,8 @@ export class Supervised {
   #ended = false;
   /** Ends so far, whoever caused them. */
   deaths = 0;
+  /** Those that it caused itself: an error that nobody caught. */
+  crashes = 0;
 
   constructor(
     private readonly file: string,
@@ -58,8 +60,10 @@ export class Supervised {
     void started.exit.then(({ code, signal }) => {
       if (this.#ended) return;
       this.deaths += 1;
-      if (signal === null && code !== 0)
+      if (signal === null && code !== 0) {
+        this.crashes += 1;
         process.stderr.write(`ended with ${code}: ${started.stderr.slice(-2_000)}\n`);
+      }
       this.#process = this.#start();
     });
     return started;

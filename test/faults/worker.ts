@@ -125,6 +125,8 @@ export interface KillsResult extends SixNumbers {
   readonly effectless: number;
   /** Jobs with more starts than they may have. */
   readonly overstarted: number;
+  /** Workers and publishers that ended by themselves. */
+  readonly crashed: number;
   readonly deaths: { readonly publisher: number; readonly worker: number; readonly database: number };
 }
 
@@ -166,7 +168,8 @@ export async function killCycles(server: PostgresServer, cycles: number): Promis
         withinMs: 180_000,
         everyMs: 200,
       });
-      return { points: cycles, deaths, ...(await judge(db, sink.read(), journals)) };
+      const crashed = [...workers, ...publishers].reduce((sum, child) => sum + child.crashes, 0);
+      return { points: cycles, deaths, crashed, ...(await judge(db, sink.read(), journals)) };
     });
   } finally {
     rmSync(folder, { recursive: true });
@@ -346,6 +349,7 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
       lost: kills.lost + expiries.lost,
       extra: kills.extra,
       stale: expiries.stale + kills.stale + rerun.stale + paused.stale,
+      failed: kills.crashed + kills.dead + kills.effectless + kills.overstarted,
       recovered: kills.recovered,
       expiries: expiries.points,
       ...{
