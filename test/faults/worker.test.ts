@@ -29,6 +29,7 @@ test('kill -9 of publishers, workers and the database, 8 of the 200: nothing ack
     dead: 0,
     effectless: 0,
     overstarted: 0,
+    crashed: 0,
   });
 }, 240_000);
 
