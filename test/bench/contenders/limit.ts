@@ -1,6 +1,6 @@
 /**
  * The yardstick: a hand-written loop on unbroker's own table and indexes, as fast as we can make it. One connection
- * claims 500 at a time, the other marks 500 done and keeps them; a batch is marked while the next is claimed (the same
+ * claims 1,000 at a time, the other marks 1,000 done and keeps them (500 at a time were 6 % slower); a batch is marked while the next is claimed (the same
  * two connections each claiming and marking in turn needed 2 us more a job: they step over each other's locks). It has
  * no fence, no retries, no leases to extend, no signals and no metrics, so a product cannot reach 1.0 of it. A slow
  * yardstick would flatter, so claim.ts compares it with graphile-worker.
@@ -10,7 +10,7 @@ import pg from 'pg';
 import { type Contender, KIND, type Payload } from '../contender.js';
 import { unbroker } from './unbroker.js';
 
-const CLAIM = 500;
+const CLAIM = 1_000;
 /** One connection polls this often while there is nothing to do: fast, and more than a product may ask of a server. */
 const IDLE_POLL_MS = 2;
 

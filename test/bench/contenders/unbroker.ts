@@ -6,7 +6,7 @@ import { type Contender, KIND, type Payload } from '../contender.js';
 const built = new URL('../../../dist/src/index.js', import.meta.url).href;
 const { createWorker, enqueue, enqueueMany, migrate } = (await import(built)) as typeof Library;
 
-const CONCURRENCY = { drain: 1_000, steady: 100, idle: 10 };
+const CONCURRENCY = { drain: 2_000, steady: 100, idle: 10 };
 
 export const unbroker: Contender = {
   unfinished: `
