@@ -13,7 +13,9 @@
 -- uses clock_timestamp(), since now() is the start of a transaction that may have waited.
 -- The token is drawn once for the rows of one update, by a subquery, so not at all when there are none: a fence compares
 -- it together with the id, and one draw a row was 0.6 us of 10 a job.
-create function {schema}.claim(kinds text[], limits integer[], parks boolean[], total integer, worker text, lease interval)
+create function {schema}.claim(
+  kinds text[], limits integer[], parks boolean[], total integer, worker text, lease interval,
+  floors bigint[] default '{}')
 returns table (
   id bigint, kind text, payload text, body bytea, content_type text, attempts integer, max_attempts integer,
   lease_token bigint, priority smallint, run_at timestamptz, created_at timestamptz, headers jsonb, progress jsonb,
@@ -32,27 +34,47 @@ as $$
 declare
   remaining integer := total;
   wanted integer;
-  level smallint;
   got integer;
+  level smallint;          -- the priority that is claimed from
+  floor_level smallint;    -- the next one of which a floor is known
+  floor_at timestamptz;
+  floor_id bigint;
 begin
   for i in 1 .. cardinality(kinds) loop
     wanted := least(limits[i], remaining);
     exit when remaining <= 0;
-    continue when wanted <= 0;
-    -- A loose index scan over the kind's priorities: never across them, or a million scheduled rows of a higher
-    -- priority would be walked for each claim (61 ms; by level 2.3 ms).
-    select j.priority into level
-    from {schema}.jobs j
-    where j.state = 'ready' and j.cron is null and not j.solo and j.kind = kinds[i]
-    order by j.priority desc
-    limit 1;
-    while level is not null and wanted > 0 loop
+    level := null;
+    while wanted > 0 loop
+      select j.priority, j.run_at, j.id into floor_level, floor_at, floor_id
+      from {schema}.jobs j
+      where j.id = any (floors) and j.kind = kinds[i] and j.state <> 'ready'
+        and j.priority < coalesce(level::integer, 32768)
+      order by j.priority desc
+      limit 1;
+      -- A loose index scan over the kind's priorities: never across them, or a million scheduled rows of a higher
+      -- priority would be walked for each claim (61 ms; by level 2.3 ms).
+      select j.priority into level
+      from {schema}.jobs j
+      where j.state = 'ready' and j.cron is null and not j.solo and j.kind = kinds[i]
+        and j.priority < coalesce(level::integer, 32768) and j.priority > coalesce(floor_level::integer, -32769)
+      order by j.priority desc
+      limit 1;
+      if level is not null or floor_level is null then
+        floor_at := '-infinity';
+        floor_id := 0;
+      elsif floor_at > now() - interval '500 milliseconds' then
+        floor_at := now() - interval '500 milliseconds';
+        floor_id := 0;
+      end if;
+      level := coalesce(level, floor_level);
+      exit when level is null;
       return query
       with candidates as materialized (
         select j.id
         from {schema}.jobs j
         where j.state = 'ready' and j.cron is null and not j.solo
           and j.kind = kinds[i] and j.priority = level and j.run_at <= now()
+          and (j.run_at, j.id) > (floor_at, floor_id)
         order by j.run_at, j.id
         for update skip locked
         limit wanted
@@ -71,12 +93,6 @@ begin
       get diagnostics got = row_count;
       wanted := wanted - got;
       remaining := remaining - got;
-      exit when wanted <= 0;
-      select j.priority into level
-      from {schema}.jobs j
-      where j.state = 'ready' and j.cron is null and not j.solo and j.kind = kinds[i] and j.priority < level
-      order by j.priority desc
-      limit 1;
     end loop;
   end loop;
 end

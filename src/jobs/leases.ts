@@ -20,7 +20,7 @@ export interface LeasesOptions {
 const BATCH = 1_000;
 
 export class Leases {
-  readonly #held = new Map<string, Run>();
+  readonly #held = new Set<Run>();
   #timers: NodeJS.Timeout[] = [];
   #extending = false;
   readonly #options: LeasesOptions;
@@ -51,21 +51,20 @@ export class Leases {
   }
 
   add(run: Run): void {
-    this.#held.set(run.job.id, run);
+    this.#held.add(run);
   }
 
-  /** Only if it is this very run: the same job may be held again under a newer token. */
   remove(run: Run): void {
-    if (this.#held.get(run.job.id) === run) this.#held.delete(run.job.id);
+    this.#held.delete(run);
   }
 
   /** The handler ended under a lease that a checkpoint found gone. */
   ended(run: Run): void {
-    if (this.#held.get(run.job.id) === run) this.#lose(run);
+    if (this.#held.has(run)) this.#lose(run);
   }
 
   runs(): Run[] {
-    return [...this.#held.values()];
+    return [...this.#held];
   }
 
   async extend(): Promise<void> {
@@ -90,12 +89,12 @@ export class Leases {
     const kept = new Set(await within(store.extend(db, held, leaseMs), leaseMs / 3));
     for (const run of runs) {
       if (kept.has(run.job.id)) run.deadlineAt = sentAt + leaseMs;
-      else if (!run.settling && this.#held.get(run.job.id) === run) this.#lose(run);
+      else if (!run.settling && this.#held.has(run)) this.#lose(run);
     }
   }
 
   #checkDeadlines(until: number): void {
-    for (const run of this.#held.values()) if (run.deadlineAt <= until && !run.settling) this.#lose(run);
+    for (const run of this.#held) if (run.deadlineAt <= until && !run.settling) this.#lose(run);
   }
 
   #lose(run: Run): void {

@@ -212,10 +212,10 @@ select ${s}.jsonb_or_null(input) is not null as ok
 from unnest($1::text[]) with ordinality as input (input, position)
 order by position`,
 
-    /** THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i]. */
+    /** THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i], behind the floors $7. */
     claim: `
 select ${claimedColumns('$1::text[]')}
-from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond')`,
+from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond', $7::bigint[])`,
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
     claimSolo: `

@@ -348,18 +348,23 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return (await rows<{ ok: boolean }>(db, sql.probeJsonb, [texts])).map((row) => row.ok);
     },
 
-    /** Leases due jobs: at most `total`, of each kind at most its limit, in the order of `demands`. */
+    /**
+     * Leases due jobs: at most `total`, of each kind at most its limit, in the order of `demands`. `floors`: ids of jobs
+     * claimed before, one a kind and priority, behind which to start (floors.ts).
+     */
     async claim(
       db: Queryable,
       demands: readonly KindDemand[],
       total: number,
       worker: string,
       leaseMs: number,
+      floors: readonly string[] = [],
     ): Promise<ClaimedJob[]> {
       const kinds = demands.map((d) => d.kind);
       const limits = demands.map((d) => d.limit);
       const parks = demands.map((d) => d.park);
-      const claimed = await rows<ClaimedRow>(db, sql.claim, [kinds, limits, parks, total, worker, leaseMs]);
+      const values = [kinds, limits, parks, total, worker, leaseMs, floors];
+      const claimed = await rows<ClaimedRow>(db, sql.claim, values);
       return claimed.map((row) => claimedJob(row, kinds));
     },
 

@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { errorFields, type Log, SILENT, unfailing } from '../log.js';
+import { Floors } from './floors.js';
 import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { Leases } from './leases.js';
@@ -130,6 +131,7 @@ class JobWorker implements Worker {
   /** Claims in a row that came back full. */
   #fullClaims = 0;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
+  readonly #floors = new Floors();
   #idlePollMs = MIN_CLAIM_MS;
   readonly #solo: SoloPatience;
   /** Nothing was due at the last look. */
@@ -266,9 +268,12 @@ class JobWorker implements Worker {
       wanted,
       demands.reduce((sum, demand) => sum + demand.limit, 0),
     );
+    const sentAt = performance.now();
+    const floors = this.#floors.at(sentAt);
     const claimed = await this.#claim((db) => {
-      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs);
+      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs, floors);
     });
+    this.#floors.claimed(claimed, floors, sentAt, performance.now());
     if (claimed.length > 0) this.#idle = false;
     this.#fullClaims = claimed.length >= asked ? this.#fullClaims + 1 : 0;
     if (this.#fullClaims === BACKLOG_CLAIMS) void this.#wakeUp?.awake();

@@ -1,0 +1,97 @@
+/**
+ * A claim that starts behind what was claimed last finds the same jobs, for far fewer pages where a forgotten
+ * transaction keeps the entries of all that were claimed before; and what it may pass over is bounded.
+ */
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { ClaimedJob } from '../../src/jobs/job.js';
+import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
+
+let db: JobsDatabase;
+beforeAll(async () => {
+  db = await jobsDatabase();
+});
+afterAll(() => db.close());
+beforeEach(() => db.clear());
+
+const claim = (total: number, floors: readonly string[], kinds = ['a']): Promise<ClaimedJob[]> =>
+  db.store.claim(
+    db.pool,
+    kinds.map((kind) => ({ kind, limit: total, park: false })),
+    total,
+    'w',
+    30_000,
+    floors,
+  );
+const ids = (jobs: readonly ClaimedJob[]): string[] => jobs.map(({ id }) => id);
+const secondsAgo = (seconds: number): { runAt: Date } => ({ runAt: new Date(Date.now() - seconds * 1_000) });
+const last = (jobs: readonly ClaimedJob[]): string[] => ids(jobs).slice(-1);
+
+test('beside an open snapshot it steps over none of the entries of claimed jobs', async () => {
+  await db.put('a', Array(5_000).fill(0), secondsAgo(60));
+  const holder = await db.session();
+  await holder.query('begin isolation level repeatable read');
+  await holder.query('select 1');
+  const claimed = await claim(4_000, []);
+  const session = await db.session();
+  const pages = async (floors: readonly string[]): Promise<number> => {
+    const { rows } = await session.query(
+      `explain (analyze, buffers, timing off, format json)
+       select * from unbroker.claim('{a}', '{1}', '{f}', 1, 'w', interval '1 minute', $1::bigint[])`,
+      [floors],
+    );
+    const plan = (rows[0] as { 'QUERY PLAN': [{ Plan: Record<string, number> }] })['QUERY PLAN'][0].Plan;
+    expect(plan['Actual Rows']).toBe(1);
+    return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0);
+  };
+  await pages([]);
+  const from = await pages([]);
+  const behind = await pages(last(claimed));
+  await holder.query('rollback');
+  expect(from).toBeGreaterThan(200);
+  expect(behind).toBeLessThan(60);
+});
+
+test('behind a floor come the jobs of the same time with a higher id, then later ones', async () => {
+  const first = await db.put('a', [1, 2, 3], secondsAgo(60));
+  const later = await db.put('a', [4], secondsAgo(30));
+  const claimed = await claim(2, []);
+  expect(ids(claimed)).toEqual(first.slice(0, 2));
+  expect(ids(await claim(10, last(claimed)))).toEqual([first[2], ...later]);
+});
+
+test('every priority is found, known or not', async () => {
+  const known = await db.put('a', [0], { priority: 5, ...secondsAgo(60) });
+  const floors = ids(await claim(1, []));
+  expect(floors).toEqual(known);
+  const between = await db.put('a', [0], { priority: 3, ...secondsAgo(90) });
+  const below = await db.put('a', [0], { priority: -32_768, ...secondsAgo(90) });
+  const above = await db.put('a', [0], { priority: 32_767, ...secondsAgo(90) });
+  const same = await db.put('a', [0], { priority: 5, ...secondsAgo(30) });
+  expect(ids(await claim(10, floors))).toEqual([...above, ...same, ...between, ...below]);
+});
+
+test('each kind has floors of its own', async () => {
+  await db.put('a', [0], secondsAgo(30));
+  const floors = ids(await claim(1, []));
+  const others = await db.put('b', [0], secondsAgo(60));
+  expect(ids(await claim(10, floors, ['a', 'b']))).toEqual(others);
+});
+
+test('a job that came a little late is found, one that came very late waits for a claim from the head', async () => {
+  await db.put('a', [0]);
+  const floors = ids(await claim(1, []));
+  const late = await db.put('a', [0], secondsAgo(0.2));
+  const veryLate = await db.put('a', [0], secondsAgo(60));
+  expect(ids(await claim(10, floors))).toEqual(late);
+  expect(ids(await claim(10, []))).toEqual(veryLate);
+});
+
+test('a floor that is ready again, or gone, is none', async () => {
+  const put = await db.put('a', [1, 2, 3], secondsAgo(60));
+  const [, second] = await claim(2, []);
+  await db.store.release(db.pool, [second as ClaimedJob]);
+  expect(ids(await claim(1, [(second as ClaimedJob).id]))).toEqual([put[1]]);
+  await db.put('a', [0], secondsAgo(90));
+  await db.pool.query('delete from unbroker.jobs where id = $1', [put[1]]);
+  expect(await claim(10, [put[1] as string])).toHaveLength(2);
+});
