@@ -175,8 +175,7 @@ async function runScenario(server: PostgresServer, scenario: Scenario) {
   } finally {
     await feed.stop();
     await Promise.allSettled(workers.map((worker) => worker.end()));
-    await sink.close();
-    await db.close();
+    await Promise.allSettled([sink.close(), db.close()]);
   }
 }
 

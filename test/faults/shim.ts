@@ -114,8 +114,7 @@ export async function shimKills(server: PostgresServer, cycles: number): Promise
     return { points: cycles, deaths, ...six, extra: six.unexpected + six.duplicated };
   } finally {
     ending = true;
-    await door.end();
-    await db.close();
+    await Promise.allSettled([door.end(), db.close()]);
     rmSync(folder, { recursive: true });
   }
 }

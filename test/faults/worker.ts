@@ -41,9 +41,9 @@ async function inWorld<T>(server: PostgresServer, run: (world: World) => Promise
       },
     });
   } finally {
+    // Settled, each: a server that did not come back must not hide why.
     await Promise.allSettled(started.map((child) => child.end()));
-    await sink.close();
-    await db.close();
+    await Promise.allSettled([sink.close(), db.close()]);
   }
 }
 
