@@ -162,7 +162,9 @@ test('fuzzed messages: one row each, bytes as they were', async () => {
       fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }).map((value): Field => ({ tag: 'l', value })),
       fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }).map((value): Field => ({ tag: 'L', value })),
       fc.bigInt({ min: 0n, max: 2n ** 64n - 1n }).map((value): Field => ({ tag: 'T', value })),
-      fc.double().map((value): Field => ({ tag: 'd', value })),
+      // No NaN, no infinity: the broker's own reader dies of them (541) and closes the publisher's connection,
+      // so that no queue can hold one. What our reader makes of their bytes is a unit test.
+      fc.double({ noNaN: true, noDefaultInfinity: true }).map((value): Field => ({ tag: 'd', value })),
       fc.constant<Field>({ tag: 'V' }),
       fc.array(tie('field'), { maxLength: 3 }).map((items): Field => ({ tag: 'A', items })),
     ),
@@ -178,6 +180,8 @@ test('fuzzed messages: one row each, bytes as they were', async () => {
       { requiredKeys: [] },
     ),
   });
-  const sample = fc.sample(message, 300);
+  const seed = Date.now() & 0x7fff_ffff;
+  const sample = fc.sample(message, { numRuns: 300, seed });
+  console.info(`seed ${seed}`);
   await through(Object.fromEntries(sample.map((parts, index) => [`m${index}`, parts])));
 });
