@@ -24,7 +24,15 @@ function statFields(pid: number): string[] | null {
   }
 }
 
-/** Every process that still runs; a zombie does not (in a container pid 1 may never collect it). */
+/**
+ * True for a zombie (in a container pid 1 may never collect it). One whose main thread alone has ended is not yet one:
+ * its other threads hold the sockets open, and a connection to a server just killed was taken, then reset.
+ */
+function hasEnded(fields: readonly string[]): boolean {
+  return fields[0] === 'Z' && Number(fields[17]) <= 1;
+}
+
+/** Every process that still runs. */
 export function listProcesses(): RunningProcess[] {
   if (!onLinux) {
     return execFileSync('ps', ['-A', '-o', 'pid=,ppid='], { encoding: 'utf8' })
@@ -37,7 +45,7 @@ export function listProcesses(): RunningProcess[] {
   for (const name of readdirSync('/proc')) {
     if (!/^\d+$/.test(name)) continue;
     const fields = statFields(Number(name));
-    if (fields && fields[0] !== 'Z') found.push({ pid: Number(name), parentPid: Number(fields[1]) });
+    if (fields && !hasEnded(fields)) found.push({ pid: Number(name), parentPid: Number(fields[1]) });
   }
   return found;
 }
@@ -45,7 +53,7 @@ export function listProcesses(): RunningProcess[] {
 export function isRunning(pid: number): boolean {
   if (onLinux) {
     const fields = statFields(pid);
-    return fields !== null && fields[0] !== 'Z';
+    return fields !== null && !hasEnded(fields);
   }
   try {
     process.kill(pid, 0);
