@@ -59,6 +59,14 @@ const slotHeaders = (at: string, more = ''): string => `
       jsonb_build_object('name', substr(j.dedupe_key, 10), 'at',
         to_char(${at} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')${more}))`;
 
+/** A dead row of kind $1, whose last error is $2, whose source starts with $3, that died from $4 and before $5. */
+const deadWhere = `j.state = 'dead' and j.cron is null
+  and ($1::text is null or j.kind = $1)
+  and ($2::text is null or j.errors -> -1 ->> 'name' = $2)
+  and ($3::text is null or starts_with(j.source, $3))
+  and ($4::timestamptz is null or j.finished_at >= $4)
+  and ($5::timestamptz is null or j.finished_at < $5)`;
+
 /** What enqueueMany is given, and what becomes of it. */
 const manyJobs = `unnest($1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
               $8::text[], $9::text[], $10::text[])
@@ -392,6 +400,57 @@ where j.kind like 'notify.%' and j.payload ? 'reference' and j.payload ->> 'refe
   and ($4::timestamptz is null or j.created_at < $4)
 order by j.id desc
 limit $5`,
+
+    /** The same for one tag of notifications; jobs_tags is made for it. */
+    searchTag: `
+select ${jobColumns}
+from ${jobs} j
+where j.kind like 'notify.%' and j.payload ? 'tags' and j.payload -> 'tags' ? $1 and j.cron is null
+  and ($2::text[] is null or j.state = any ($2))
+  and ($3::boolean is null or (j.attempts > 0) = $3)
+  and ($4::timestamptz is null or j.created_at < $4)
+order by j.id desc
+limit $5`,
+
+    /** Dead rows by kind, last error, source prefix and time, below an id; at most $7. */
+    searchDead: `
+select ${jobColumns}
+from ${jobs} j
+where ${deadWhere} and ($6::bigint is null or j.id < $6)
+order by j.id desc
+limit $7`,
+
+    /** How many there are, counted up to $7. */
+    countDeadWhere: `
+select count(*)::int as count
+from (select from ${jobs} j where ${deadWhere} and ($6::bigint is null or j.id < $6) limit $7) as dead`,
+
+    /** Dead rows by kind and last error, the largest group first; looks at the newest $7. */
+    deadGroups: `
+select j.kind, j.errors -> -1 ->> 'name' as error, count(*)::int as count, min(j.finished_at) as "firstAt",
+       max(j.finished_at) as "lastAt", max(j.id)::text as "sampleId"
+from (select j.kind, j.errors, j.finished_at, j.id from ${jobs} j
+      where ${deadWhere} and ($6::bigint is null or j.id < $6) order by j.id desc limit $7) as j
+group by 1, 2
+order by 3 desc, 1, 2
+limit 200`,
+
+    /** One row, held until the transaction ends. */
+    holdJob: `
+select ${jobColumns}
+from ${jobs} j where j.id = $1 and j.cron is null
+for update`,
+
+    /** What is not null replaces what is there; not while it runs. */
+    editJob: `
+update ${jobs} j
+set kind = coalesce($2, j.kind), payload = coalesce($3::text::jsonb, j.payload),
+    body = case when $3 is null then j.body end, content_type = case when $3 is null then j.content_type end,
+    headers = coalesce($4::text::jsonb, j.headers),
+    run_at = coalesce($5, now() + $6 * interval '1 millisecond', j.run_at),
+    max_attempts = coalesce($7, j.max_attempts), retry_policy = coalesce($8::text::jsonb, j.retry_policy)
+where j.id = $1 and j.state in ('ready', 'dead') and j.cron is null
+returning j.id::text`,
 
     /** How many rows are dead, counted up to $1. */
     countDead: `

@@ -12,8 +12,10 @@ import type {
   ImportedJob,
   Job,
   JobState,
+  Json,
   Misfire,
   Queryable,
+  RetryPolicy,
   Schedule,
 } from './job.js';
 import { LIMITS } from './job.js';
@@ -67,12 +69,48 @@ export interface JobSearch {
   /** Exactly this source. */
   readonly source?: string;
   readonly reference?: string;
+  /** One of the payload's `tags`; as `reference`. */
+  readonly tag?: string;
   readonly states?: readonly JobState[];
   /** True: attempts were made; false: none yet. */
   readonly retried?: boolean;
   readonly createdBefore?: Date;
   /** At most 1000. */
   readonly limit: number;
+}
+
+/** Dead rows with all of these in common. */
+export interface DeadFilter {
+  readonly kind?: string;
+  /** Name of the last error. */
+  readonly error?: string;
+  readonly sourcePrefix?: string;
+  /** Died at or after, and before. */
+  readonly from?: Date;
+  readonly to?: Date;
+  /** Rows with a smaller id: the next page. */
+  readonly beforeId?: string;
+}
+
+export interface DeadGroup {
+  readonly kind: string;
+  readonly error: string | null;
+  readonly count: number;
+  readonly firstAt: Date;
+  readonly lastAt: Date;
+  /** The newest of them. */
+  readonly sampleId: string;
+}
+
+/** What is absent stays as it is. */
+export interface JobChange {
+  readonly kind?: string;
+  readonly payloadText?: string;
+  readonly headers?: Json;
+  readonly runAt?: Date;
+  readonly delayMs?: number;
+  readonly maxAttempts?: number;
+  readonly retryPolicy?: RetryPolicy;
 }
 
 /** What a job brings along that was tried elsewhere. */
@@ -201,6 +239,15 @@ async function rows<T>(db: Queryable, text: string, values: unknown[]): Promise<
 async function returnedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
   return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
 }
+
+const deadValues = (filter: DeadFilter): unknown[] => [
+  filter.kind ?? null,
+  filter.error ?? null,
+  filter.sourcePrefix ?? null,
+  filter.from ?? null,
+  filter.to ?? null,
+  filter.beforeId ?? null,
+];
 
 /** `schema` must already be vetted or is refused with `schema-invalid`. Default `unbroker`. */
 export function createStore(schema: string = DEFAULT_SCHEMA) {
@@ -464,6 +511,9 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       if (filter.reference !== undefined) {
         return rows<Job>(db, sql.searchReference, [filter.reference, states, retried, before, limit]);
       }
+      if (filter.tag !== undefined) {
+        return rows<Job>(db, sql.searchTag, [filter.tag, states, retried, before, limit]);
+      }
       const { kindPrefix = null, sourcePrefix = null, source = null } = filter;
       return rows<Job>(db, sql.search, [kindPrefix, sourcePrefix, source, states, retried, before, limit]);
     },
@@ -471,6 +521,41 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     /** Dead rows, counted up to `cap`. */
     async countDead(db: Queryable, cap: number): Promise<number> {
       return (await rows<{ count: number }>(db, sql.countDead, [cap]))[0]?.count ?? 0;
+    },
+
+    searchDead(db: Queryable, filter: DeadFilter, limit: number): Promise<Job[]> {
+      return rows<Job>(db, sql.searchDead, [...deadValues(filter), Math.min(limit, 1_000)]);
+    },
+
+    /** Counted up to `cap`. */
+    async countDeadWhere(db: Queryable, filter: DeadFilter, cap: number): Promise<number> {
+      const values = [...deadValues(filter), cap];
+      return (await rows<{ count: number }>(db, sql.countDeadWhere, values))[0]?.count ?? 0;
+    },
+
+    /** Of the newest `cap` dead rows. */
+    deadGroups(db: Queryable, filter: DeadFilter, cap: number): Promise<DeadGroup[]> {
+      return rows<DeadGroup>(db, sql.deadGroups, [...deadValues(filter), cap]);
+    },
+
+    /** Reads a job and holds it: `db` is inside a transaction. */
+    async holdJob(db: Queryable, id: string): Promise<Job | null> {
+      return (await rows<Job>(db, sql.holdJob, [id]))[0] ?? null;
+    },
+
+    /** False when it runs or is done. */
+    async editJob(db: Queryable, id: string, change: JobChange): Promise<boolean> {
+      const changed = await returnedIds(db, sql.editJob, [
+        id,
+        change.kind ?? null,
+        change.payloadText ?? null,
+        json(change.headers),
+        change.runAt ?? null,
+        change.delayMs ?? null,
+        change.maxAttempts ?? null,
+        json(change.retryPolicy),
+      ]);
+      return changed.length === 1;
     },
 
     list(db: Queryable, filter: JobFilter = {}) {
