@@ -9,8 +9,12 @@ import type { Books, Totals } from './books.js';
 import { FINGERPRINT_BYTES } from './fingerprint.js';
 import type { Outcome } from './mapping.js';
 
+/** drain: until empty, exact by counting. bridge: until stopped, exact by keys. */
+export type RunMode = 'drain' | 'bridge';
+
 export interface RunRow {
   readonly id: string;
+  readonly mode: RunMode;
   readonly queues: readonly string[];
   readonly before: Readonly<Record<string, number>> | null;
   readonly initial: number | null;
@@ -84,7 +88,7 @@ export interface CommittedBatch {
 export type Ledger = ReturnType<typeof createLedger>;
 
 const runColumns = `
-  id::text, queues, before, initial::float8 as initial, interrupted, holder, holder_host as "holderHost",
+  id::text, mode, queues, before, initial::float8 as initial, interrupted, holder, holder_host as "holderHost",
   holder_pid as "holderPid", lease_expires_at as "leaseExpiresAt", started_at as "startedAt"`;
 
 export function createLedgerStatements(schema: string) {
@@ -96,8 +100,8 @@ export function createLedgerStatements(schema: string) {
   return {
     /** A new run, unless one of the group is open. */
     openRun: `
-insert into ${runs} (broker, vhost, group_name, queues, holder, holder_host, holder_pid, lease_expires_at)
-values ($1, $2, $3, $4::text[], $5, $6, $7, ${lease('$8')})
+insert into ${runs} (broker, vhost, group_name, queues, holder, holder_host, holder_pid, lease_expires_at, mode)
+values ($1, $2, $3, $4::text[], $5, $6, $7, ${lease('$8')}, $9)
 on conflict (broker, vhost, group_name) where finished_at is null do nothing
 returning ${runColumns}`,
 
@@ -252,7 +256,14 @@ export function createLedger(schema: string) {
 
   return {
     /** The new run, or null when one is open. */
-    async openRun(db: Queryable, key: RunKey, queues: readonly string[], holder: Holder, leaseMs: number) {
+    async openRun(
+      db: Queryable,
+      key: RunKey,
+      queues: readonly string[],
+      holder: Holder,
+      leaseMs: number,
+      mode: RunMode = 'drain',
+    ) {
       const values = [
         key.broker,
         key.vhost,
@@ -262,6 +273,7 @@ export function createLedger(schema: string) {
         holder.host,
         holder.pid,
         leaseMs,
+        mode,
       ];
       return (await rows<RunRow>(db, sql.openRun, values))[0] ?? null;
     },

@@ -7,7 +7,7 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnbrokerError } from '../../src/errors.js';
 import type { Queryable } from '../../src/jobs/job.js';
-import type { Holder, Ledger, RunKey, RunRow } from './ledger.js';
+import type { Holder, Ledger, RunKey, RunMode, RunRow } from './ledger.js';
 
 const POLL_MS = 500;
 /** Beyond the lease itself, for a holder that neither renews nor lets go. */
@@ -23,20 +23,21 @@ export class RunLease {
     private readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** A new run, or the open one of the group under this holder. Throws `drain-busy`. */
-  async take(key: RunKey, queues: readonly string[]): Promise<RunRow> {
-    const fresh = await this.ledger.openRun(this.pool, key, queues, this.holder, this.leaseMs);
-    return fresh ?? this.#takeOver(key);
+  /** A new run, or the open one of the group under this holder. Throws `drain-busy`, `bridge-unfinished`, `drain-unfinished`. */
+  async take(key: RunKey, queues: readonly string[], mode: RunMode = 'drain'): Promise<RunRow> {
+    const fresh = await this.ledger.openRun(this.pool, key, queues, this.holder, this.leaseMs, mode);
+    return fresh ?? this.#takeOver(key, mode);
   }
 
   /** Waits for the lease to run out; gives up as soon as it sees somebody renew it. */
-  async #takeOver(key: RunKey): Promise<RunRow> {
+  async #takeOver(key: RunKey, mode: RunMode): Promise<RunRow> {
     let seen: RunRow | null = null;
     const deadline = performance.now() + this.leaseMs + PATIENCE_MS;
     for (;;) {
       this.signal?.throwIfAborted();
       const found = await this.ledger.findRun(this.pool, key);
       if (found === null) throw busy('it has just been finished');
+      if (found.mode !== mode) throw unfinished(found.mode, key.group);
       const gone = found.holder === this.holder.name || !isAlive(found) ? found.holder : null;
       // Waits for a batch that a dead drainer's session still commits: it holds the row.
       const taken = await this.ledger.takeRun(this.pool, found.id, this.holder, this.leaseMs, gone);
@@ -78,6 +79,18 @@ function isAlive(run: RunRow): boolean {
 function busy(who: string): UnbrokerError {
   return new UnbrokerError('drain-busy', `Another drainer has this group: ${who}`, {
     hint: 'Let it finish, or stop it and run again: one drainer per group.',
+  });
+}
+
+/** The two tell what came back in different ways, so neither goes on where the other was interrupted. */
+function unfinished(mode: RunMode, group: string): UnbrokerError {
+  if (mode === 'bridge') {
+    return new UnbrokerError('bridge-unfinished', `A bridge of ${group} runs, or was interrupted`, {
+      hint: 'Stop it, or end it in order with: unbroker bridge --idle-exit-ms 5000.',
+    });
+  }
+  return new UnbrokerError('drain-unfinished', `A drain of ${group} runs, or was interrupted`, {
+    hint: 'Let it end first: unbroker drain run.',
   });
 }
 
