@@ -6,29 +6,49 @@
  * adapters/transactions. The job exists if and only if that transaction commits.
  */
 import { type Enqueued, type EnqueueOptions, LIMITS, type NewJob, type Queryable } from './jobs/job.js';
+import { type CheckedKind, checkPayload, type Kind, type KindJob } from './jobs/kind.js';
 import { parseRetryPolicy } from './jobs/retry.js';
 import { createStore, type PreparedJob, type Store } from './jobs/store.js';
 import { isStorable } from './jobs/text.js';
 
 export type { Enqueued, EnqueueOptions, NewJob, Queryable } from './jobs/job.js';
+export { defineKind, type Kind, type KindJob, PayloadInvalid } from './jobs/kind.js';
+export type { PayloadIssue, PayloadSchema } from './jobs/payload-schema.js';
+
+/** What a kind's schema takes; anything for a kind that is only a name. */
+export type PayloadOf<K> = K extends Kind<infer Input, infer _> ? Input : unknown;
 
 /** The two functions, bound to a schema. Default schema `unbroker`. */
 export interface EnqueueClient {
-  enqueue(tx: Queryable, kind: string, payload?: unknown, options?: EnqueueOptions): Promise<Enqueued>;
-  enqueueMany(tx: Queryable, jobs: readonly NewJob[]): Promise<Enqueued[]>;
+  /** With a kind of `defineKind` the payload is checked by its schema first, and stored as it was given. */
+  enqueue<K extends string | CheckedKind>(
+    tx: Queryable,
+    kind: K,
+    payload?: PayloadOf<K>,
+    options?: EnqueueOptions,
+  ): Promise<Enqueued>;
+  enqueueMany(tx: Queryable, jobs: readonly (NewJob | KindJob)[]): Promise<Enqueued[]>;
 }
 
 /** For a schema other than `unbroker`. Throws UnbrokerError `schema-invalid`. */
 export function createEnqueue(schema?: string): EnqueueClient {
   const store: Store = createStore(schema);
   return {
-    async enqueue(tx, kind, payload, options = {}) {
-      return store.enqueue(tx, prepare({ ...options, kind, payload }));
+    async enqueue(
+      tx: Queryable,
+      kind: string | CheckedKind,
+      payload?: unknown,
+      options: EnqueueOptions = {},
+    ) {
+      if (typeof kind === 'string') return store.enqueue(tx, prepare({ ...options, kind, payload }));
+      return store.enqueue(tx, await prepareChecked({ ...options, kind, payload }));
     },
     async enqueueMany(tx, jobs) {
       const answers: Enqueued[] = [];
+      const prepared: PreparedJob[] = [];
       // All are checked before the first is sent.
-      for (const batch of batches(jobs.map(prepare))) answers.push(...(await store.enqueueMany(tx, batch)));
+      for (const job of jobs) prepared.push(isChecked(job) ? await prepareChecked(job) : prepare(job));
+      for (const batch of batches(prepared)) answers.push(...(await store.enqueueMany(tx, batch)));
       return answers;
     },
   };
@@ -56,13 +76,23 @@ const standard = createEnqueue();
 /**
  * Puts one job in. Payload: anything JSON holds exactly (default null). Throws TypeError, before any statement is
  * sent, for what it cannot hold: undefined in an array, BigInt, Date, Map, a function, a cycle, NaN, Infinity, NUL, a
- * lone surrogate, more than 1 MiB or 64 levels, and for options out of range. Inside a transaction a TypeError
+ * lone surrogate, more than 1 MiB or 64 levels, for options out of range, and PayloadInvalid (a TypeError, too) for what
+ * the kind's schema refuses. Inside a transaction a TypeError
  * therefore leaves the transaction usable.
  */
 export const enqueue: EnqueueClient['enqueue'] = standard.enqueue;
 
 /** Puts many in, 1,000 a statement; answers in the order given. In a transaction: all or none. */
 export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
+
+const isChecked = (job: NewJob | KindJob): job is KindJob =>
+  typeof job.kind === 'object' && job.kind !== null;
+
+/** The schema is asked first; without one, as from JavaScript with no kind at all, prepare says what is wrong. */
+async function prepareChecked({ kind, ...job }: KindJob): Promise<PreparedJob> {
+  if (kind?.schema !== undefined) await checkPayload(kind, job.payload);
+  return prepare({ ...job, kind: kind?.name });
+}
 
 /** Checks a job and serialises its payload. Exported for the doors that build jobs from requests. */
 export function prepare(job: NewJob): PreparedJob {

@@ -2,7 +2,18 @@
  * The public door of the library.
  */
 export { type Config, defineConfig } from './config.js';
-export { createEnqueue, type EnqueueClient, enqueue, enqueueMany } from './enqueue.js';
+export {
+  createEnqueue,
+  defineKind,
+  type EnqueueClient,
+  enqueue,
+  enqueueMany,
+  type Kind,
+  type KindJob,
+  PayloadInvalid,
+  type PayloadIssue,
+  type PayloadSchema,
+} from './enqueue.js';
 export { UnbrokerError } from './errors.js';
 export {
   type Handler,
@@ -11,7 +22,6 @@ export {
   type HandlerJob,
   type KindOptions,
   LeaseLost,
-  type PayloadSchema,
 } from './jobs/handler.js';
 export type {
   ClaimedJob,

@@ -5,6 +5,7 @@
 import type { Log } from '../log.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
+import { type PayloadSchema, placesOf, validatePayload } from './payload-schema.js';
 import { Discard, type HandlerEnd, Snooze } from './settle.js';
 import type { Store } from './store.js';
 import { isStorableJson } from './text.js';
@@ -36,29 +37,14 @@ export interface KindOptions {
   readonly retryPolicy?: RetryPolicy;
   /** `park`: a job whose worker died goes dead for a person to look at. Default `retry`. */
   readonly onLeaseExpired?: 'retry' | 'park';
-  /** Any Standard Schema validator; a payload that fails it makes the job dead at once. */
+  /**
+   * Any Standard Schema validator: its answer is the handler's `payload`, and a payload that fails it makes the job dead
+   * at once. Default: none, the handler gets what the row holds.
+   */
   readonly schema?: PayloadSchema;
 }
 
 export type Handler = HandlerFunction | KindOptions;
-
-/** The part of Standard Schema (standardschema.dev, version 1) that is used here. */
-export interface PayloadSchema {
-  readonly '~standard': {
-    readonly version: 1;
-    validate(value: unknown): StandardResult | Promise<StandardResult>;
-  };
-}
-
-type StandardResult = {
-  readonly value?: unknown;
-  readonly issues?:
-    | readonly {
-        readonly message: string;
-        readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
-      }[]
-    | undefined;
-};
 
 /** The job belongs to somebody else by now; end the handler, nothing it does will be recorded. */
 export class LeaseLost extends Error {
@@ -120,9 +106,9 @@ export class Run implements HandlerContext {
   async execute(kind: KindOptions): Promise<HandlerEnd> {
     try {
       const { payloadText } = this.job;
-      const job: HandlerJob = { ...this.job, payload: payloadText === null ? null : JSON.parse(payloadText) };
-      if (kind.schema !== undefined) await checkPayload(kind.schema, job.payload);
-      return { type: 'returned', value: await kind.handle(job, this) };
+      const given: unknown = payloadText === null ? null : JSON.parse(payloadText);
+      const payload = kind.schema === undefined ? given : await parsed(kind.schema, given);
+      return { type: 'returned', value: await kind.handle({ ...this.job, payload }, this) };
     } catch (error) {
       return { type: 'threw', error };
     }
@@ -139,12 +125,10 @@ function progressText(progress: Json): string {
   return text;
 }
 
-/** Names the places, not the values: a payload has no business in an error. */
-async function checkPayload(schema: PayloadSchema, payload: unknown): Promise<void> {
-  const { issues } = await schema['~standard'].validate(payload);
-  if (issues === undefined || issues.length === 0) return;
-  const places = issues.slice(0, 10).map(({ path = [] }) => {
-    return path.map((part) => String(typeof part === 'object' ? part.key : part)).join('.') || '(root)';
-  });
-  throw new Discard(`the payload does not fit the kind's schema at: ${places.join(', ')}`, 'payload-invalid');
+/** The schema's answer is what the handler gets. Names the places, not the values. */
+async function parsed(schema: PayloadSchema, payload: unknown): Promise<unknown> {
+  const answer = await validatePayload(schema, payload);
+  if ('value' in answer) return answer.value;
+  const places = placesOf(answer.issues);
+  throw new Discard(`the payload does not fit the kind's schema at: ${places}`, 'payload-invalid');
 }

@@ -39,7 +39,7 @@ await pool.end();
 
 const CJS = `
 const before = process.hrtime.bigint();
-const { enqueue } = require('unbroker/enqueue');
+const { enqueue, defineKind } = require('unbroker/enqueue');
 const importMs = Number(process.hrtime.bigint() - before) / 1e6;
 const { fromPgPromise, ...others } = require('unbroker/transactions');
 const foreign = Object.keys(require.cache).filter((path) => path.includes('node_modules') && !path.includes('node_modules/unbroker/'));
@@ -47,12 +47,19 @@ const { Client } = require('pg');
 const client = new Client({ connectionString: process.env.DATABASE_URL });
 client.connect()
   .then(() => enqueue(fromPgPromise({ result: (query) => client.query(query) }), 'greet', { name: 'cjs' }))
+  .then(async (answer) => {
+    const validate = (value) => (value?.name ? { value } : { issues: [{ message: 'no', path: ['name'] }] });
+    const greet = defineKind('greet', { '~standard': { version: 1, vendor: 'test', validate } });
+    const refused = await enqueue(client, greet, {}).catch((error) => error.message);
+    if (refused !== 'the payload does not fit the schema of greet at: name') throw new Error(refused);
+    return answer;
+  })
   .then(({ inserted }) => console.log(JSON.stringify({ inserted, foreign, importMs, others: Object.keys(others) })))
   .then(() => client.end());
 `;
 
 const TYPES = `
-import { enqueue } from 'unbroker/enqueue';
+import { defineKind, enqueue } from 'unbroker/enqueue';
 import { fromPostgresJs } from 'unbroker/transactions';
 import { createWorker, defineConfig, type HandlerJob } from 'unbroker';
 import pg from 'pg';
@@ -62,6 +69,14 @@ const answer: { id: string; inserted: boolean } = await enqueue(client, 'a', { b
 createWorker({ db: pool, handlers: { a: async (job: HandlerJob, { signal }) => signal.aborted || job.payload } }).start();
 export default defineConfig({ worker: { concurrency: 5 } });
 await enqueue(fromPostgresJs({ unsafe: async () => Object.assign([], { count: 0 }) }), 'a');
+const greet = defineKind('greet', { '~standard': {
+  version: 1, vendor: 'test', validate: (value: unknown) => ({ value: value as { name: string } }),
+  types: undefined as { input: { name: string }; output: { name: string } } | undefined,
+} });
+await enqueue(client, greet, { name: 'x' });
+// @ts-expect-error not what the schema takes
+await enqueue(client, greet, { nam: 'x' });
+createWorker({ db: pool, handlers: { ...greet.handle((job) => job.payload.name.length) } });
 // @ts-expect-error not a handle
 fromPostgresJs(pool);
 // @ts-expect-error an option that does not exist
