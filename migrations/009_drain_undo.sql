@@ -5,35 +5,16 @@
 alter table {schema}.drain_ledger add column written_by xid;
 alter table {schema}.drain_ledger alter column written_by set default pg_current_xact_id()::xid;
 
--- One undo of one group of queues. Open while finished_at is null; its lease is that of drain_runs.
-create table {schema}.drain_undos (
-  id               bigint generated always as identity primary key,
-  broker           text        not null,
-  vhost            text        not null,
-  group_name       text        not null,
-  queues           text[]      not null,
-  before           jsonb,                              -- ready messages by queue before the first was published
-  initial          bigint,                             -- their sum; after a choice in ambiguity: what makes the counts fit
-  interrupted      boolean     not null default false,
-  ambiguous        boolean     not null default false, -- a person chose what the unproved messages are
-  books            jsonb,                              -- at the end
-  holder           text        not null,
-  holder_host      text        not null,
-  holder_pid       integer     not null,
-  lease_expires_at timestamptz not null,
-  started_at       timestamptz not null default now(),
-  finished_at      timestamptz
-);
-
--- open: one unfinished undo of a group.
-create unique index drain_undos_open on {schema}.drain_undos (broker, vhost, group_name) where finished_at is null;
+-- undo: messages go back to their queues, exact by counting as a drain is. One open run of a group, of any kind.
+alter table {schema}.drain_runs drop constraint drain_runs_mode,
+  add constraint drain_runs_mode check (mode in ('drain', 'bridge', 'undo')) not valid;
 
 -- A message of the ledger on its way back, or back. A row is written before its message is published, marked after the
 -- broker's confirm, and removed when the message was not taken.
 create table {schema}.drain_moves (
   batch           bigint   not null,                   -- of the ledger row
   position        integer  not null,
-  undo            bigint   not null references {schema}.drain_undos (id),
+  undo            bigint   not null references {schema}.drain_runs (id),
   number          integer  not null,                   -- order of publishing, within what is moving at a time
   state           text     not null default 'moving',
   queue           text     not null,

@@ -9,8 +9,8 @@ import type { Books, Totals } from './books.js';
 import { FINGERPRINT_BYTES } from './fingerprint.js';
 import type { Outcome } from './mapping.js';
 
-/** drain: until empty, exact by counting. bridge: until stopped, exact by keys. */
-export type RunMode = 'drain' | 'bridge';
+/** drain: until empty, exact by counting. bridge: until stopped, exact by keys. undo: back to the queues, exact by counting. */
+export type RunMode = 'drain' | 'bridge' | 'undo';
 
 export interface RunRow {
   readonly id: string;

@@ -23,7 +23,7 @@ export class RunLease {
     private readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** A new run, or the open one of the group under this holder. Throws `drain-busy`, `bridge-unfinished`, `drain-unfinished`. */
+  /** A new run, or the open one of the group under this holder. Throws `drain-busy`, `bridge-unfinished`, `drain-unfinished`, `undo-unfinished`. */
   async take(key: RunKey, queues: readonly string[], mode: RunMode = 'drain'): Promise<RunRow> {
     const fresh = await this.ledger.openRun(this.pool, key, queues, this.holder, this.leaseMs, mode);
     return fresh ?? this.#takeOver(key, mode);
@@ -87,6 +87,11 @@ function unfinished(mode: RunMode, group: string): UnbrokerError {
   if (mode === 'bridge') {
     return new UnbrokerError('bridge-unfinished', `A bridge of ${group} runs, or was interrupted`, {
       hint: 'Stop it, or end it in order with: unbroker bridge --idle-exit-ms 5000.',
+    });
+  }
+  if (mode === 'undo') {
+    return new UnbrokerError('undo-unfinished', `An undo of ${group} runs, or was interrupted`, {
+      hint: 'Let it end first: unbroker drain undo.',
     });
   }
   return new UnbrokerError('drain-unfinished', `A drain of ${group} runs, or was interrupted`, {
