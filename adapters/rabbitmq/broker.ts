@@ -1,13 +1,15 @@
 /**
- * The only file that knows the AMQP client. It offers the few methods that a drain uses and nothing that could lose a
- * message: no noAck, no reject, no requeue but by closing. Property bytes are taken from the frames as they came,
- * because the client's own decoder loses what a header table may hold and dies on some of it.
+ * The only file that knows the AMQP client. It offers the few methods that a drain and a relay use and nothing that could
+ * lose a message: no noAck, no reject, no requeue but by closing, no publish without a confirm. Property bytes are
+ * taken from the frames as they came, because the client's own decoder loses what a header table may hold and dies on some of it.
  */
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import amqplib, { type Channel, type ChannelModel, type ConsumeMessage, type Message } from 'amqplib';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
 import { type RawDelivery, readProperties } from './delivery.js';
+import { originalExchange } from './leading-exchange.js';
+import { type ConfirmingChannel, openPublisher, type Publisher } from './publisher.js';
 
 export interface QueueCount {
   readonly ready: number;
@@ -19,10 +21,20 @@ export interface Broker {
   readonly cluster: string;
   readonly version: string;
   readonly vhost: string;
+  /** Whom we are logged in as. */
+  readonly user: string;
+  /** Largest frame that both sides take. */
+  readonly frameMax: number;
   /** Ready messages and consumers, by passive declare; null = there is no such queue. Throws `queue-unreachable`. */
   count(queue: string): Promise<QueueCount | null>;
   /** Starts consuming one queue on a channel of its own. */
   consume(queue: string, options: ConsumeOptions): Promise<Source>;
+  /** Publishes on a confirm channel. An alarm stops a connection that publishes, acks included: use one of its own. */
+  publisher(): Promise<Publisher>;
+  /** Takes a name that one connection at a time can have, until this one is gone; false while another has it. */
+  hold(name: string): Promise<boolean>;
+  /** Up to `max` messages from the head of a queue, given back at once, in their places: it counts as a delivery. */
+  look(queue: string, max: number): Promise<RawDelivery[]>;
   /** Settles when the connection is gone, with the reason. Never rejects. */
   readonly lost: Promise<Error>;
   /** What was delivered and not acked goes back to its queue. */
@@ -34,6 +46,13 @@ export interface ConsumeOptions {
   readonly prefetch: number;
   /** While it is drained, nobody else gets a message of it. */
   readonly exclusive: boolean;
+  /** Of a stream: the offset to begin with. A stream keeps what is acked. */
+  readonly offset?: number;
+  /**
+   * Asks for messages one by one instead of being a consumer: an auto-delete queue goes, with all that is left in it, when its
+   * last consumer does. A sixth of the speed.
+   */
+  readonly byGet?: boolean;
   onDelivery(delivery: RawDelivery): void;
   /** The broker ended it (queue deleted, timeout, channel closed): not the same as empty. */
   onEnd(reason: Error): void;
@@ -55,14 +74,24 @@ const CONNECT_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 15_000;
 const PINNED_AMQPLIB = '2.3.1';
 
+export interface ConnectOptions {
+  /** Default 131,072; 0 = as large as the broker takes. */
+  readonly frameMax?: number;
+  /** Default 20. Twice this and a peer that says nothing is gone. */
+  readonly heartbeatS?: number;
+  /** The broker stops (reason) or resumes (null) taking messages: memory, disk. */
+  onBlocked?(reason: string | null): void;
+}
+
 /** Throws `amqp-url-invalid`, `amqp-unreachable`, `amqp-refused`, `amqplib-unsupported`. */
-export async function connectBroker(url: string): Promise<Broker> {
+export async function connectBroker(url: string, options: ConnectOptions = {}): Promise<Broker> {
+  const { frameMax = FRAME_MAX, heartbeatS = HEARTBEAT_S, onBlocked } = options;
   checkFrameHook();
   const target = parseUrl(url);
   let model: ChannelModel;
   try {
     model = await amqplib.connect(
-      { ...target, heartbeat: HEARTBEAT_S, frameMax: FRAME_MAX },
+      { ...target, heartbeat: heartbeatS, frameMax },
       // Without noDelay every ack-then-ask waits for the peer's delayed TCP ack: 44 ms a fence instead of 1.
       {
         noDelay: true,
@@ -74,10 +103,12 @@ export async function connectBroker(url: string): Promise<Broker> {
   } catch (error) {
     throw connectError(error, target.hostname);
   }
-  return openBroker(model, decodeURIComponent(target.vhost) || '/');
+  model.on('blocked', (reason) => onBlocked?.(String(reason)));
+  model.on('unblocked', () => onBlocked?.(null));
+  return openBroker(model, decodeURIComponent(target.vhost) || '/', target.username);
 }
 
-function openBroker(model: ChannelModel, vhost: string): Broker {
+function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
   keepPropertyBytes(model.connection as unknown as FrameReader);
   let closing = false;
   const lost = new Promise<Error>((resolve) => {
@@ -95,7 +126,18 @@ function openBroker(model: ChannelModel, vhost: string): Broker {
     cluster: String(serverProperties['cluster_name'] ?? 'unknown'),
     version: String(serverProperties.version),
     vhost,
+    user,
+    frameMax: (model.connection as unknown as { frameMax: number }).frameMax,
     lost,
+    async publisher() {
+      const channel = await model.createConfirmChannel();
+      channel.on('error', () => undefined);
+      return openPublisher(channel as unknown as ConfirmingChannel, ({ properties }) => {
+        return (properties as KeptProperties).propertyBytes;
+      });
+    },
+    hold: async (name) => holdName(await openChannel(model), name),
+    look: async (queue, max) => lookAtHead(await openChannel(model), queue, max),
     async count(queue) {
       counting ??= openChannel(model);
       const channel = await counting;
@@ -112,7 +154,8 @@ function openBroker(model: ChannelModel, vhost: string): Broker {
         throw code === 404 ? unreachable(queue, error) : queueError(queue, error);
       }
     },
-    consume: async (queue, options) => openSource(await openChannel(model), queue, options),
+    consume: async (queue, options) =>
+      (options.byGet ? askSource : openSource)(await openChannel(model), queue, options),
     async close() {
       closing = true;
       await model.close().catch(() => undefined);
@@ -137,6 +180,33 @@ async function openChannel(model: ChannelModel): Promise<Channel> {
   return channel;
 }
 
+/** An exclusive queue of that name. */
+async function holdName(channel: Channel, name: string): Promise<boolean> {
+  try {
+    await channel.assertQueue(name, { exclusive: true, durable: false });
+    return true;
+  } catch (error) {
+    if ((error as { code?: number }).code === 405) return false;
+    throw error;
+  }
+}
+
+async function lookAtHead(channel: Channel, queue: string, max: number): Promise<RawDelivery[]> {
+  const seen: RawDelivery[] = [];
+  try {
+    while (seen.length < max) {
+      const message = await withinTime(channel.get(queue), () => unreachable(queue));
+      if (message === false) break;
+      seen.push(toDelivery(queue, message));
+    }
+  } catch (error) {
+    throw queueError(queue, error);
+  }
+  // Closing gives them back together, in their places.
+  await channel.close();
+  return seen;
+}
+
 async function openSource(channel: Channel, queue: string, options: ConsumeOptions): Promise<Source> {
   const end = (reason: Error): void => options.onEnd(reason);
   channel.on('error', end);
@@ -149,7 +219,9 @@ async function openSource(channel: Channel, queue: string, options: ConsumeOptio
   const start = async (prefetch: number): Promise<void> => {
     await channel.prefetch(prefetch);
     try {
-      consumerTag = (await channel.consume(queue, onMessage, { exclusive: options.exclusive })).consumerTag;
+      const { exclusive, offset } = options;
+      const from = offset === undefined ? {} : { arguments: { 'x-stream-offset': offset } };
+      consumerTag = (await channel.consume(queue, onMessage, { exclusive, ...from })).consumerTag;
     } catch (error) {
       throw queueError(queue, error);
     }
@@ -170,11 +242,79 @@ async function openSource(channel: Channel, queue: string, options: ConsumeOptio
   };
 }
 
-function toDelivery(queue: string, { fields, properties, content }: ConsumeMessage): RawDelivery {
-  const { exchange, routingKey, redelivered, deliveryTag } = fields;
+/** Messages asked for at once; each is a round trip of its own. */
+const GETS_AT_ONCE = 16;
+const EMPTY_PAUSE_MS = 50;
+
+/** A source that never becomes a consumer. */
+async function askSource(channel: Channel, queue: string, options: ConsumeOptions): Promise<Source> {
+  let { prefetch } = options;
+  let inHand = 0;
+  let lastTag = 0;
+  let open = true;
+  let wake = (): void => undefined;
+  const end = (reason: Error): void => {
+    if (open) options.onEnd(reason);
+    open = false;
+    wake();
+  };
+  channel.on('error', end);
+  channel.on('close', () => end(new Error(`the channel of ${queue} was closed`)));
+  const ask = async (): Promise<boolean> => {
+    const wanted = Math.min(GETS_AT_ONCE, prefetch - inHand);
+    const answers = await Promise.all(Array.from({ length: Math.max(wanted, 0) }, () => channel.get(queue)));
+    const found = answers.filter((message) => message !== false);
+    inHand += found.length;
+    for (const message of found) {
+      lastTag = message.fields.deliveryTag;
+      options.onDelivery(toDelivery(queue, message));
+    }
+    return found.length > 0;
+  };
+  const run = async (): Promise<void> => {
+    while (open) {
+      if (await ask()) continue;
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+        setTimeout(resolve, EMPTY_PAUSE_MS).unref();
+      });
+    }
+  };
+  run().catch((error: unknown) => end(queueError(queue, error)));
+  return {
+    queue,
+    ackThrough(deliveryTag) {
+      channel.ack({ fields: { deliveryTag } } as Message, true);
+      inHand = lastTag - deliveryTag;
+      wake();
+    },
+    async fence() {
+      return (await channel.checkQueue(queue)).messageCount;
+    },
+    async setPrefetch(wanted) {
+      prefetch = wanted;
+    },
+  };
+}
+
+function toDelivery(
+  queue: string,
+  {
+    fields,
+    properties,
+    content,
+  }: Pick<ConsumeMessage, 'properties' | 'content'> & { readonly fields: MessageFields },
+): RawDelivery {
+  const { routingKey, redelivered, deliveryTag } = fields;
+  const exchange = originalExchange(fields.exchange);
   const { propertyBytes } = properties as unknown as KeptProperties;
   return { queue, exchange, routingKey, redelivered, deliveryTag, propertyBytes, body: content };
 }
+
+type MessageFields = Pick<
+  ConsumeMessage['fields'],
+  'exchange' | 'routingKey' | 'redelivered' | 'deliveryTag'
+>;
 
 /** What stands in for decoded properties in the client's messages. */
 interface KeptProperties {

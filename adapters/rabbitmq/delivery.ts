@@ -3,6 +3,7 @@
  * means, and nothing throws: a message that cannot be read is still a message with bytes to keep.
  */
 import { findField, integerOf, readTable, type Table, textOf } from './headers.js';
+import { originalExchange } from './leading-exchange.js';
 
 /** The fourteen basic properties, each absent or as sent. Text that is not UTF-8 is shown with U+FFFD; `raw` has it. */
 export interface Properties {
@@ -136,6 +137,20 @@ export function readProperties(bytes: Buffer): RawProperties {
   return { bytes, properties, headers, headersSpan, expirationSpan, complete };
 }
 
+/** Where each property lies within complete property bytes; absent ones are absent. */
+export function propertySpans(bytes: Buffer): ReadonlyMap<keyof typeof FLAG, Span> {
+  const spans = new Map<keyof typeof FLAG, Span>();
+  const flags = bytes.readUInt16BE(0);
+  let start = 2;
+  for (const [name, flag] of FLAGS) {
+    if ((flags & flag) === 0) continue;
+    const end = start + sizeAt(bytes, start, name);
+    spans.set(name, { start, end });
+    start = end;
+  }
+  return spans;
+}
+
 function sizeAt(bytes: Buffer, offset: number, name: keyof typeof FLAG): number {
   switch (name) {
     case 'headers':
@@ -192,7 +207,7 @@ export function readDeaths(headers: Table): readonly Death[] | null {
       reason: textOf(at('reason')) ?? '',
       count: Math.min(Math.max(integerOf(at('count')) ?? 1, 0), MAX_COUNT),
       timeMs: time?.tag === 'T' ? timestampMs(time.value) : null,
-      exchange: textOf(at('exchange')) ?? '',
+      exchange: originalExchange(textOf(at('exchange')) ?? ''),
       routingKeys: keys?.tag === 'A' ? keys.items.map((key) => textOf(key) ?? '') : [],
     });
   }
