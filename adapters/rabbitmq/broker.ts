@@ -7,6 +7,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import amqplib, { type Channel, type ChannelModel, type ConsumeMessage, type Message } from 'amqplib';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
+import { askForMessages } from './asking-source.js';
 import { type RawDelivery, readProperties } from './delivery.js';
 import { originalExchange } from './leading-exchange.js';
 import { type ConfirmingChannel, openPublisher, type Publisher } from './publisher.js';
@@ -242,79 +243,21 @@ async function openSource(channel: Channel, queue: string, options: ConsumeOptio
   };
 }
 
-/** Messages asked for at once; each is a round trip of its own. */
-const GETS_AT_ONCE = 16;
-const EMPTY_PAUSE_MS = 50;
-
 /** A source that never becomes a consumer. */
-async function askSource(channel: Channel, queue: string, options: ConsumeOptions): Promise<Source> {
-  let { prefetch } = options;
-  let inHand = 0;
-  let lastTag = 0;
-  let open = true;
-  let wake = (): void => undefined;
-  const end = (reason: Error): void => {
-    if (open) options.onEnd(reason);
-    open = false;
-    wake();
-  };
-  channel.on('error', end);
-  channel.on('close', () => end(new Error(`the channel of ${queue} was closed`)));
-  const ask = async (): Promise<boolean> => {
-    const wanted = Math.min(GETS_AT_ONCE, prefetch - inHand);
-    const answers = await Promise.all(Array.from({ length: Math.max(wanted, 0) }, () => channel.get(queue)));
-    const found = answers.filter((message) => message !== false);
-    inHand += found.length;
-    for (const message of found) {
-      lastTag = message.fields.deliveryTag;
-      options.onDelivery(toDelivery(queue, message));
-    }
-    return found.length > 0;
-  };
-  const run = async (): Promise<void> => {
-    while (open) {
-      if (await ask()) continue;
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-        setTimeout(resolve, EMPTY_PAUSE_MS).unref();
-      });
-    }
-  };
-  run().catch((error: unknown) => end(queueError(queue, error)));
-  return {
-    queue,
-    ackThrough(deliveryTag) {
-      channel.ack({ fields: { deliveryTag } } as Message, true);
-      inHand = lastTag - deliveryTag;
-      wake();
-    },
-    async fence() {
-      return (await channel.checkQueue(queue)).messageCount;
-    },
-    async setPrefetch(wanted) {
-      prefetch = wanted;
-    },
-  };
+function askSource(channel: Channel, queue: string, options: ConsumeOptions): Source {
+  return askForMessages(channel, queue, options, {
+    toDelivery: (message: Message) => toDelivery(queue, message),
+    ackThrough: (deliveryTag) => channel.ack({ fields: { deliveryTag } } as Message, true),
+    explain: (error) => queueError(queue, error),
+  });
 }
 
-function toDelivery(
-  queue: string,
-  {
-    fields,
-    properties,
-    content,
-  }: Pick<ConsumeMessage, 'properties' | 'content'> & { readonly fields: MessageFields },
-): RawDelivery {
+function toDelivery(queue: string, { fields, properties, content }: Message): RawDelivery {
   const { routingKey, redelivered, deliveryTag } = fields;
   const exchange = originalExchange(fields.exchange);
   const { propertyBytes } = properties as unknown as KeptProperties;
   return { queue, exchange, routingKey, redelivered, deliveryTag, propertyBytes, body: content };
 }
-
-type MessageFields = Pick<
-  ConsumeMessage['fields'],
-  'exchange' | 'routingKey' | 'redelivered' | 'deliveryTag'
->;
 
 /** What stands in for decoded properties in the client's messages. */
 interface KeptProperties {

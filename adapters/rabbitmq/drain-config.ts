@@ -46,6 +46,11 @@ export interface DrainRule {
   /** When only bounds of a due time are known: their end (default, never early) or now. */
   readonly runAt?: 'latest' | 'now';
   readonly maxAttempts?: number;
+  /**
+   * Of a queue, for the bridge: `unique` (default): an id with the same contents is one job however often it is published.
+   * `reused`: publishers use ids again on purpose, so they name nothing.
+   */
+  readonly ids?: 'unique' | 'reused';
 }
 
 const MAX_NAME = 255;
@@ -71,6 +76,7 @@ const rule: Checker<DrainRule> = (value, path) => {
       deadLetters: oneOf('dead', 'retry'),
       runAt: oneOf('latest', 'now'),
       maxAttempts: integer(1, LIMITS.maxAttempts),
+      ids: oneOf('unique', 'reused'),
     },
     ['match'],
   )(value, path);
