@@ -80,9 +80,9 @@ async function start(
 }
 
 /** Waits for the management API to say zero; its numbers lag. Null = unknown. */
-async function settledUnacked(
+export async function settledUnacked(
   queues: readonly string[],
-  { unacked, signal, maxConsumerWaitMs }: PositionOptions,
+  { unacked, signal, maxConsumerWaitMs }: Pick<PositionOptions, 'unacked' | 'signal' | 'maxConsumerWaitMs'>,
 ): Promise<number | null> {
   if (unacked === undefined) return null;
   const deadline = performance.now() + (maxConsumerWaitMs ?? UNACKED_WAIT_MS);
@@ -136,7 +136,7 @@ function isEverything(totals: Totals, initial: number, remaining: number): boole
   return taken(totals) > 0 && remaining === initial;
 }
 
-function unackedError(unacked: number): UnbrokerError {
+export function unackedError(unacked: number): UnbrokerError {
   return new UnbrokerError(
     'drain-not-frozen',
     `${unacked} messages are delivered to somebody and not acknowledged`,
