@@ -132,7 +132,7 @@ function beforeAndAfter(before: DrainResult['before'], remaining: number): strin
 }
 
 /** By the group's name or by a queue in it. */
-function chooseGroups(groups: readonly GroupPlan[], wanted: readonly string[] | undefined): GroupPlan[] {
+export function chooseGroups(groups: readonly GroupPlan[], wanted: readonly string[] | undefined): GroupPlan[] {
   if (wanted === undefined) return [...groups];
   const chosen = wanted.map((name) => {
     if (name === '' || name.length > 255) throw invalid('--group', 'a name of 1 to 255 characters');
@@ -158,7 +158,7 @@ function refuseObstacles(groups: readonly GroupPlan[]): void {
   });
 }
 
-function checkRate(text: string | undefined): number | undefined {
+export function checkRate(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const rate = Number(text);
   if (/^\d{1,7}$/.test(text) && rate >= 1 && rate <= MAX_RATE) return rate;
