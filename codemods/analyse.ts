@@ -30,7 +30,7 @@ export function analyse(
   for (let round = 1; ; round++) {
     for (const path of roots) if (!broken.has(path) && isBroken(path, maker, skipped)) broken.add(path);
     const analysis = maker.make([...roots].filter((path) => !broken.has(path)).sort());
-    const reader = new SiteReader(analysis, sources.root, config);
+    const reader = new SiteReader(analysis, sources, config);
     for (const name of newNames(analysis, reader, names)) names.add(name);
     const before = roots.size;
     if (first.size > 0) for (const path of withNames(sources.files, names)) roots.add(path);

@@ -6,7 +6,7 @@
 import { ts } from 'ts-morph';
 import type { Effects } from './effects.js';
 import { isConst, isNodeGlobal, localSymbol } from './origins.js';
-import { isPure } from './packages.js';
+import { BROKERS, isPure } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import { contains, eachNode, eachOwnNode, isFn, isReference, lineOf, quote } from './syntax.js';
@@ -65,7 +65,7 @@ export class Availabilities {
       eachOwnNode(argument, (n) => {
         if (!ts.isCallExpression(n) && !ts.isAwaitExpression(n)) return;
         if (kept.some((k) => contains(k, n) || contains(n, k)) || lost.some((l) => contains(l, n))) return;
-        if (!this.isPlain(n) && this.resolver.roleOf(n)?.pkg !== 'amqplib') lost.push(n);
+        if (!this.isPlain(n) && !BROKERS.includes(this.resolver.roleOf(n)?.pkg ?? '')) lost.push(n);
       });
     }
     return lost;

@@ -7,6 +7,8 @@ import { baseIndent, type Layout, quoteText, reindent } from './edits.js';
 
 export interface CallParts {
   readonly handle: string;
+  /** The function of `unbroker/transactions` that the handle goes through; undefined for pg. */
+  readonly adapter?: string | undefined;
   readonly kind: string;
   /** Source text; null: no payload. */
   readonly payload: string | null;

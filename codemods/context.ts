@@ -98,7 +98,7 @@ export class Contexts {
   private elsewhere(effects: readonly Effect[], scope: Scope): Obstacle[] {
     const last = effects.at(-1);
     if (last === undefined) return [];
-    const query = this.effects.pgQuery(last.at);
+    const query = ts.isCallExpression(last.at) ? this.effects.pgQuery(last.at) : undefined;
     if (query === undefined || scopeOf(last.at) !== scope) {
       return [{ code: 'no-transaction-here', what: this.callee(last) }];
     }
@@ -131,7 +131,8 @@ export class Contexts {
   /** `createOrder writes (src/repo.ts:12)`. */
   private callee(effect: Effect): string {
     const file = this.resolver.analysis.pathOf(effect.source.getSourceFile());
-    return `${quote(effect.at.expression)} writes at ${file}:${lineOf(effect.source)}`;
+    const called = ts.isCallExpression(effect.at) ? effect.at.expression : effect.at.tag;
+    return `${quote(called)} writes at ${file}:${lineOf(effect.source)}`;
   }
 
   /** A publish in a nested function: judge what the function around it does. */

@@ -5,23 +5,29 @@
  */
 
 import { ts } from 'ts-morph';
+import { declaredIn } from './origins.js';
 import { classOf } from './packages.js';
-import { isBrokerSend } from './publishes/amqplib.js';
+import { sendOf } from './publishes/index.js';
 import type { Resolver } from './resolve.js';
+import type { Role } from './roles.js';
 import { bare, eachNode, type Fn, ownCalls, type Scope } from './syntax.js';
+import { idiomOf } from './transactions/idioms.js';
 import { classifySql, type SqlKind } from './transactions/sql.js';
 import type { Env, Evaluator, Value } from './values.js';
 
 export type EffectKind = 'pg-write' | 'pg-transaction' | 'orm' | 'not-postgres' | 'transport' | 'broker';
+
+/** A call, or a tagged template that is one: ``sql`insert …` ``. */
+export type CallLike = ts.CallExpression | ts.TaggedTemplateExpression;
 
 export interface Effect {
   readonly kind: EffectKind;
   /** The package, or for pg the first words of the SQL. */
   readonly what: string;
   /** The call in the function that was asked about: the effect itself, or the call that leads to it. */
-  readonly at: ts.CallExpression;
+  readonly at: CallLike;
   /** Where the effect happens; the same node when it is direct. */
-  readonly source: ts.CallExpression;
+  readonly source: CallLike;
   readonly direct: boolean;
 }
 
@@ -117,6 +123,7 @@ export class Effects {
     const found: Effect[] = [];
     eachNode(node, (n) => {
       if (ts.isCallExpression(n)) found.push(...this.collectCall(n, seen, depth));
+      else if (ts.isTaggedTemplateExpression(n)) found.push(...this.tagged(n));
     });
     return found;
   }
@@ -141,6 +148,52 @@ export class Effects {
     return found;
   }
 
+  /** What a call hands to the outside through a broker library. */
+  sendOf(call: ts.CallExpression): 'broker' | 'transport' | undefined {
+    const tools = { resolver: this.resolver, values: this.values, env: undefined };
+    return sendOf(call, this.resolver.calleeOf(call), tools);
+  }
+
+  /** Whether a call through a client or ORM changes rows. A package that is not known errs towards "yes". */
+  writesThrough(role: Role, method: string, argument: ts.Expression | undefined): boolean {
+    const idiom = idiomOf(role.pkg);
+    if (idiom === undefined) return WRITING.test(method);
+    const writing = idiom.writes(role.what, method);
+    if (writing !== 'sql') return writing === 'write';
+    const text = argument === undefined ? undefined : this.sqlText({ node: argument, env: undefined });
+    const kind = text === undefined ? 'unknown' : classifySql(text);
+    return kind === 'write' || kind === 'unknown';
+  }
+
+  /** `begin`, `commit` or `rollback` when a call of a client or ORM is one of these. */
+  transactionWord(call: ts.CallExpression): 'begin' | 'commit' | 'rollback' | undefined {
+    const opened = this.resolver.pathOf(call);
+    const table = opened === undefined ? undefined : idiomOf(opened.pkg)?.table;
+    if (opened === undefined || table === undefined) return undefined;
+    if (table.callbacks?.[opened.what] !== undefined || table.begins?.[opened.what] !== undefined)
+      return 'begin';
+    return table.ends?.[opened.what];
+  }
+
+  private tagged(node: ts.TaggedTemplateExpression): Effect[] {
+    const called = this.taggedRole(node);
+    if (called === undefined || classOf(called.role.pkg) !== 'orm') return [];
+    if (!this.writesThrough(called.role, called.method, node)) return [];
+    return [{ kind: 'orm', what: called.role.pkg, at: node, source: node, direct: true }];
+  }
+
+  /** What a tagged template is run by: postgres.js' `sql`, Prisma's `$executeRaw`. */
+  taggedRole(node: ts.TaggedTemplateExpression): { role: Role; method: string } | undefined {
+    const tag = bare(node.tag);
+    const target = ts.isPropertyAccessExpression(tag) ? tag.expression : tag;
+    const method = ts.isPropertyAccessExpression(tag) ? tag.name.text : '';
+    const role = this.resolver.roleOf(target);
+    if (role !== undefined) return { role, method };
+    const declaration = this.resolver.analysis.checker.getResolvedSignature(node)?.declaration;
+    const pkg = declaration === undefined ? undefined : declaredIn(declaration);
+    return pkg === undefined ? undefined : { role: { pkg, what: 'module' }, method };
+  }
+
   private direct(call: ts.CallExpression): Effect | undefined {
     const query = this.pgQuery(call);
     const effect = (kind: EffectKind, what: string): Effect => ({
@@ -159,8 +212,12 @@ export class Effects {
     if (callee.kind !== 'package') return undefined;
     const { pkg } = callee.role;
     const cls = classOf(pkg);
-    if (isBrokerSend(callee)) return effect('broker', pkg);
-    if (cls === 'orm' && WRITING.test(callee.method)) return effect('orm', pkg);
+    const opened = cls === 'orm' ? this.transactionWord(call) : undefined;
+    if (opened !== undefined) return effect('pg-transaction', `${opened} (${pkg})`);
+    const sent = this.sendOf(call);
+    if (sent !== undefined) return effect(sent, pkg);
+    if (cls === 'orm' && this.writesThrough(callee.role, callee.method, call.arguments[0]))
+      return effect('orm', pkg);
     if (cls === 'not-postgres' && WRITING.test(callee.method)) return effect('not-postgres', pkg);
     if (cls === 'transport' && SENDING.test(callee.method)) return effect('transport', pkg);
     return undefined;

@@ -234,7 +234,11 @@ export function useOf(call: ts.CallExpression): Use {
     const parent: ts.Node = node.parent;
     if (ts.isAwaitExpression(parent)) awaited = true;
     else if (ts.isExpressionStatement(parent)) return { statement: parent, awaited, obstacle: undefined };
-    else if (
+    else if (isSubscription(node, parent)) {
+      // Over the property access of `.subscribe()` to its call.
+      node = ts.isPropertyAccessExpression(parent) ? parent.parent : parent;
+      continue;
+    } else if (
       !ts.isParenthesizedExpression(parent) &&
       !ts.isVoidExpression(parent) &&
       !ts.isNonNullExpression(parent)
@@ -243,6 +247,20 @@ export function useOf(call: ts.CallExpression): Use {
     }
     node = parent;
   }
+}
+
+/**
+ * What only waits for an Observable of a publish: `lastValueFrom(x)`, `firstValueFrom(x)`, `x.toPromise()`,
+ * `x.subscribe()`.
+ */
+function isSubscription(node: ts.Node, parent: ts.Node): boolean {
+  if (ts.isCallExpression(parent) && ts.isIdentifier(parent.expression)) {
+    const waits = /^(?:lastValueFrom|firstValueFrom)$/.test(parent.expression.text);
+    return waits && parent.arguments.length === 1 && parent.arguments[0] === node;
+  }
+  if (!ts.isPropertyAccessExpression(parent) || parent.expression !== node) return false;
+  if (!ts.isCallExpression(parent.parent) || parent.parent.expression !== parent) return false;
+  return /^(?:subscribe|toPromise)$/.test(parent.name.text) && parent.parent.arguments.length === 0;
 }
 
 function misuse(node: ts.Node, parent: ts.Node): Obstacle {

@@ -16,6 +16,9 @@ export interface Need {
   readonly name: string;
 }
 
+/** Where the adapters of clients and ORMs come from. */
+export const TRANSACTIONS = 'unbroker/transactions';
+
 export const ENQUEUE: Need = { module: 'unbroker/enqueue', name: 'enqueue' };
 
 export class FileImports {

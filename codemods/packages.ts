@@ -1,20 +1,13 @@
 /**
  * What we know about packages of the caller's: which ones are brokers, databases and other ways of sending, and how
- * values of two of them (amqplib, pg) come about. This file is data, used where types are missing as well as where
+ * values of the brokers' and of pg come about. This file is data, used where types are missing as well as where
  * they are there. It refuses to know any name of the caller's own: a method called `publish` means nothing here.
  */
 
-export type PackageClass = 'broker' | 'pg' | 'orm' | 'not-postgres' | 'transport';
+import type { PackageTable } from './package-table.js';
+import { IDIOMS, ormTable } from './transactions/idioms.js';
 
-/**
- * How values of a package are born. A value is named by a path: `module`, then property names joined by dots; a
- * call or a `new` on a path gives the role that the table names. Types give the role directly.
- */
-export interface PackageTable {
-  readonly types: Readonly<Record<string, string>>;
-  readonly calls: Readonly<Record<string, string>>;
-  readonly news: Readonly<Record<string, string>>;
-}
+export type PackageClass = 'broker' | 'pg' | 'orm' | 'not-postgres' | 'transport';
 
 const AMQPLIB: PackageTable = {
   types: {
@@ -37,14 +30,76 @@ const PG: PackageTable = {
   news: { 'module.Pool': 'pool', 'module.Client': 'client', 'module.native.Pool': 'pool', module: 'pool' },
 };
 
-const TABLES: Readonly<Record<string, PackageTable>> = { amqplib: AMQPLIB, pg: PG, 'pg-pool': PG };
-const NO_TABLE: PackageTable = { types: {}, calls: {}, news: {} };
+const CONNECTION_MANAGER: PackageTable = {
+  types: {
+    ChannelWrapper: 'channel',
+    CW: 'channel',
+    AmqpConnectionManager: 'connection',
+    AmqpConnectionManagerClass: 'connection',
+    IAmqpConnectionManager: 'connection',
+  },
+  calls: { 'module.connect': 'connection', 'connection.createChannel': 'channel' },
+  news: { 'module.AmqpConnectionManagerClass': 'connection' },
+};
+
+const GOLEVELUP: PackageTable = {
+  types: { AmqpConnection: 'connection' },
+  calls: {},
+  news: { 'module.AmqpConnection': 'connection' },
+};
+
+/** `client` is of a transport that still has to be proven; `rmq-client` cannot be anything else. */
+const NEST: PackageTable = {
+  types: { ClientProxy: 'client', ClientRMQ: 'rmq-client' },
+  calls: { 'module.ClientProxyFactory.create': 'client' },
+  news: { 'module.ClientRMQ': 'rmq-client' },
+};
+
+const RASCAL: PackageTable = {
+  types: { BrokerAsPromised: 'broker', Broker: 'broker' },
+  calls: { 'module.BrokerAsPromised.create': 'broker', 'module.createBrokerAsPromised': 'broker' },
+  news: {},
+};
+
+const CLOUDAMQP: PackageTable = {
+  types: {
+    AMQPClient: 'client',
+    AMQPWebSocketClient: 'client',
+    AMQPBaseClient: 'client',
+    AMQPSession: 'client',
+    AMQPChannel: 'channel',
+    AMQPQueue: 'queue',
+    AMQPExchange: 'exchange',
+  },
+  calls: {
+    'client.connect': 'client',
+    'client.channel': 'channel',
+    'channel.queue': 'queue',
+    'client.queue': 'queue',
+    'client.exchange': 'exchange',
+    'client.directExchange': 'exchange',
+    'client.fanoutExchange': 'exchange',
+    'client.topicExchange': 'exchange',
+  },
+  news: { 'module.AMQPClient': 'client', 'module.AMQPWebSocketClient': 'client' },
+};
+
+const TABLES: Readonly<Record<string, PackageTable>> = {
+  amqplib: AMQPLIB,
+  'amqp-connection-manager': CONNECTION_MANAGER,
+  '@golevelup/nestjs-rabbitmq': GOLEVELUP,
+  '@nestjs/microservices': NEST,
+  rascal: RASCAL,
+  '@cloudamqp/amqp-client': CLOUDAMQP,
+  pg: PG,
+  'pg-pool': PG,
+};
 
 export function tableOf(pkg: string): PackageTable {
-  return TABLES[pkg] ?? NO_TABLE;
+  return TABLES[pkg] ?? ormTable(pkg);
 }
 
-/** Broker libraries. Only amqplib's calls are rewritten today; the others are recognised and refused. */
+/** Broker libraries; publishes/ holds a file for each. */
 export const BROKERS: readonly string[] = [
   'amqplib',
   'amqp-connection-manager',
@@ -60,30 +115,24 @@ export const BROKER_SENDS: Readonly<Record<string, readonly string[]>> = {
   'amqp-connection-manager': ['publish', 'sendToQueue'],
   '@golevelup/nestjs-rabbitmq': ['publish'],
   '@nestjs/microservices': ['emit', 'send'],
-  rascal: ['publish'],
+  rascal: ['publish', 'forward'],
   '@cloudamqp/amqp-client': ['publish', 'basicPublish'],
+};
+
+/** Which values of a broker library send: a `publish` of its other objects is none. */
+export const BROKER_SENDERS: Readonly<Record<string, readonly string[]>> = {
+  amqplib: ['channel'],
+  'amqp-connection-manager': ['channel'],
+  '@golevelup/nestjs-rabbitmq': ['connection'],
+  '@nestjs/microservices': ['client', 'rmq-client'],
+  rascal: ['broker'],
+  '@cloudamqp/amqp-client': ['channel', 'queue', 'exchange'],
 };
 
 const CLASSES: Readonly<Record<PackageClass, readonly string[]>> = {
   broker: BROKERS,
   pg: ['pg', 'pg-pool'],
-  orm: [
-    'typeorm',
-    '@nestjs/typeorm',
-    '@prisma/client',
-    'knex',
-    'sequelize',
-    'sequelize-typescript',
-    'drizzle-orm',
-    'kysely',
-    '@mikro-orm/core',
-    '@mikro-orm/postgresql',
-    '@mikro-orm/knex',
-    'pg-promise',
-    'postgres',
-    'slonik',
-    'objection',
-  ],
+  orm: [...IDIOMS.flatMap((idiom) => idiom.packages), 'slonik'],
   'not-postgres': [
     'mysql',
     'mysql2',

@@ -5,9 +5,10 @@
 
 import { ts } from 'ts-morph';
 import { type CodemodConfig, kindFor } from './config.js';
-import { match } from './publishes/amqplib.js';
+import type { BrokerCall } from './publishes/broker-call.js';
+import { matchBroker } from './publishes/index.js';
 import { type JobOptions, mapOptions } from './publishes/options.js';
-import { peelJson } from './publishes/payload.js';
+import { contentOf } from './publishes/payload.js';
 import type { Obstacle } from './reasons.js';
 import { render } from './rendering.js';
 import type { Resolver } from './resolve.js';
@@ -61,26 +62,28 @@ export class PublishReader {
 
   private follow(call: ts.CallExpression, env: Env | undefined, trail: Trail): PublishFacts {
     const callee = this.resolver.calleeOf(call);
-    const broker = match(call, callee);
+    const spread = call.arguments.some(ts.isSpreadElement);
+    const broker = spread
+      ? undefined
+      : matchBroker(call, callee, { resolver: this.resolver, values: this.values, env });
     if (broker !== undefined) {
       trail.path.push(`${broker.idiom} (${this.place(call)})`);
       if (broker.callback !== undefined && env === undefined) {
         trail.obstacles.push({ code: 'callback-used', what: quote(broker.callback) });
       }
-      const value = (node: ts.Expression | undefined): Value | undefined =>
-        node === undefined ? undefined : { node, env };
-      return this.facts(broker.idiom, trail, {
-        exchange: value(broker.exchange),
-        key: value(broker.key),
-        content: value(broker.content),
-        options: value(broker.options),
-      });
+      trail.obstacles.push(...broker.obstacles);
+      trail.notes.push(...broker.notes.map((note) => `The publish ${note}`));
+      return this.facts(trail, broker);
     }
     if (callee.kind === 'own') return this.enter(call, callee.fns, env, trail);
     const what = callee.kind === 'package' ? callee.role.pkg : quote(call.expression);
     return stopped(trail, {
-      code: callee.kind === 'package' ? 'unsupported-broker-library' : 'publisher-unresolved',
-      what,
+      code: spread
+        ? 'arguments-not-plain'
+        : callee.kind === 'package'
+          ? 'unsupported-broker-library'
+          : 'publisher-unresolved',
+      what: spread ? quote(call) : what,
     });
   }
 
@@ -136,7 +139,7 @@ export class PublishReader {
     );
   }
 
-  private facts(idiom: string, trail: Trail, parts: Parts): PublishFacts {
+  private facts(trail: Trail, parts: BrokerCall): PublishFacts {
     const exchange = parts.exchange === undefined ? undefined : this.values.fold(parts.exchange);
     const name = exchange?.ok ? exchange.text : undefined;
     if (parts.key !== undefined && isReplyAddress(parts.key)) {
@@ -144,12 +147,14 @@ export class PublishReader {
     }
     const kind = this.kind(undefined, name, parts.key, trail);
     const content =
-      parts.content === undefined ? undefined : peelJson(this.resolver, this.values, parts.content);
+      parts.content === undefined
+        ? undefined
+        : contentOf(this.resolver, this.values, parts.content, parts.form);
     if (content === undefined || !content.ok) {
       trail.obstacles.push(content?.obstacle ?? { code: 'payload-not-json', what: 'no content' });
     }
     return this.assemble(
-      idiom,
+      parts.idiom,
       trail,
       name ?? null,
       kind,
@@ -226,13 +231,6 @@ interface Trail {
   readonly obstacles: Obstacle[];
   readonly notes: string[];
   readonly renames: ReadonlyMap<ts.Symbol, string>;
-}
-
-interface Parts {
-  readonly exchange: Value | undefined;
-  readonly key: Value | undefined;
-  readonly content: Value | undefined;
-  readonly options: Value | undefined;
 }
 
 function stopped(trail: Trail, obstacle: Obstacle): PublishFacts {

@@ -77,6 +77,16 @@ export const REASONS = [
     next: 'Describe the function that publishes under "wrappers" in unbroker.codemod.json',
   },
   {
+    code: 'transport-unproven',
+    message: 'The transport of {what} could not be shown to be RabbitMQ',
+    next: 'Write "transport: Transport.RMQ" where the client is registered, then scan again',
+  },
+  {
+    code: 'publication-events',
+    message: 'The outcome of the publish is handled by events ({what})',
+    next: 'Remove the handlers first: the enqueue is confirmed by the commit',
+  },
+  {
     code: 'result-used',
     message: 'The result of the publish decides what follows ({what})',
     next: 'Remove that branch first: with a job the row and the message are one commit',
@@ -137,6 +147,11 @@ export const REASONS = [
     next: 'Decide which one owns the job, and enqueue there by hand',
   },
   {
+    code: 'dialect-unknown',
+    message: 'Nothing says that {what} speaks to Postgres',
+    next: 'Write the dialect as a literal where the connection is opened, or depend on one driver only, then scan again',
+  },
+  {
     code: 'which-database',
     message:
       'This package opens more than one pool ({what}), and nothing says which one holds the jobs table',
@@ -146,6 +161,11 @@ export const REASONS = [
     code: 'two-commits',
     message: 'More than one commit precedes the publish ({what})',
     next: 'Decide which commit owns the job, and enqueue there by hand',
+  },
+  {
+    code: 'write-outside-transaction',
+    message: 'A transaction is open, and the write does not run in it ({what})',
+    next: "Write through the transaction's handle, then scan again",
   },
   {
     code: 'transaction-unclear',

@@ -56,11 +56,24 @@ export class Resolver {
     return found;
   }
 
+  /** The path of what a call calls: `trx.commit`, `module.transaction`; a role of its own for a called value. */
+  pathOf(call: ts.CallExpression): Role | undefined {
+    const callee = this.calleeOf(call);
+    if (callee.kind !== 'package') return undefined;
+    const { pkg, what } = callee.role;
+    if (ts.isIdentifier(bare(call.expression))) {
+      return { pkg, what: what === 'module' ? `module.${callee.method}` : what };
+    }
+    return { pkg, what: `${what}.${callee.method}` };
+  }
+
   private findCallee(call: ts.CallExpression): Callee {
     const target = bare(call.expression);
     if (ts.isPropertyAccessExpression(target)) {
       const role = this.roleOf(target.expression);
-      if (role !== undefined) return { kind: 'package', role, method: target.name.text };
+      // A subclass of a package's class has methods of its own: those are the repository's.
+      if (role !== undefined && !this.isOwnMethod(target.name))
+        return { kind: 'package', role, method: target.name.text };
     }
     const bound = this.boundMethod(target) ?? this.unionMethod(target);
     if (bound !== undefined) return bound;
@@ -85,6 +98,17 @@ export class Resolver {
       if (method !== undefined) return { kind: 'own', fns: [method], through: undefined };
     }
     return this.looksBuiltin(target) ? { kind: 'builtin' } : { kind: 'unresolved', name: calledName(call) };
+  }
+
+  private isOwnMethod(name: ts.MemberName): boolean {
+    const declaration = this.checker.getSymbolAtLocation(name)?.valueDeclaration;
+    return (
+      declaration !== undefined &&
+      isFn(declaration) &&
+      declaration.body !== undefined &&
+      declaredIn(declaration) === undefined &&
+      !isLibrary(declaration)
+    );
   }
 
   /** `const send = channel.sendToQueue.bind(channel)`: a call of `send` is a call of the method. */

@@ -17,10 +17,10 @@ import {
   spanOf,
   type TextEdit,
 } from './edits.js';
-import { ENQUEUE, FileImports } from './imports.js';
+import { ENQUEUE, FileImports, TRANSACTIONS } from './imports.js';
 import { localSymbol } from './origins.js';
 import { contains, eachNode, lineOf } from './syntax.js';
-import type { InnerNames, Target } from './transactions/scope.js';
+import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
 import { type Publish, type Wrap, WrapEdits } from './wrap-edits.js';
 
@@ -29,10 +29,12 @@ export interface Move extends Publish {
   readonly target: Target;
   readonly moved: readonly ts.VariableStatement[];
   readonly inner: InnerNames | undefined;
+  readonly parameter?: AddedParameter | undefined;
 }
 
 export interface Replace extends Publish {
   readonly how: 'replace';
+  readonly parameter?: AddedParameter | undefined;
 }
 
 export type Rewrite = Move | Replace | Wrap;
@@ -105,9 +107,28 @@ class FileRewrite {
     };
   }
 
-  private call(parts: CallParts, indent: string): string {
-    if (this.options.inlineSql) return inlineSqlText(parts, this.layout, indent) + this.layout.semi;
-    return enqueueText(parts, this.imports.use(ENQUEUE), this.layout, indent) + this.layout.semi;
+  private call(given: CallParts, indent: string): string {
+    if (this.options.inlineSql) {
+      return inlineSqlText(this.adapted(given), this.layout, indent) + this.layout.semi;
+    }
+    const name = this.imports.use(ENQUEUE);
+    return enqueueText(this.adapted(given), name, this.layout, indent) + this.layout.semi;
+  }
+
+  /** `trx` → `fromKnex(trx)`. */
+  private adapted(parts: CallParts): CallParts {
+    if (parts.adapter === undefined) return parts;
+    const adapter = this.imports.use({ module: TRANSACTIONS, name: parts.adapter });
+    return { ...parts, handle: `${adapter}(${parts.handle})` };
+  }
+
+  /** `async () => {` → `async (transaction) => {`; several publishes of one transaction share it. */
+  private addParameter(parameter: AddedParameter | undefined): void {
+    if (parameter === undefined) return;
+    const { text } = this.file;
+    const at = text.indexOf('(', parameter.callback.getStart()) + 1;
+    if (!this.edits.some((e) => e.start === at && e.end === at))
+      this.edits.push({ start: at, end: at, text: parameter.name });
   }
 
   // ── safe ──
@@ -127,6 +148,7 @@ class FileRewrite {
     );
     this.remove(span);
     this.insert(place, lines, rewrite.inner);
+    this.addParameter(rewrite.parameter);
   }
 
   /** Where lines go in, and the indentation there. */
@@ -191,6 +213,7 @@ class FileRewrite {
     const start = rewrite.statement.getStart();
     const text = this.call(rewrite.parts, indentAt(this.file.text, start));
     this.edits.push({ start, end: rewrite.statement.end, text });
+    this.addParameter(rewrite.parameter);
   }
 }
 

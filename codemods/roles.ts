@@ -71,10 +71,23 @@ export class Roles {
     const pkg = declaredIn(declaration);
     if (pkg !== undefined) return { pkg, what: tableOf(pkg).types[symbol.name] ?? 'other' };
     if (!type.isClassOrInterface()) return undefined;
-    return this.checker
+    const inherited = this.checker
       .getBaseTypes(type)
       .map((base) => this.roleOfType(base, depth + 1))
       .find((r) => r !== undefined && r.what !== 'other');
+    return inherited ?? this.untypedBase(declaration);
+  }
+
+  /** `class Db extends PrismaClient` where PrismaClient is `any`: what `new PrismaClient()` would be. */
+  private untypedBase(declaration: ts.Declaration): Role | undefined {
+    if (!ts.isClassLike(declaration)) return undefined;
+    const base = declaration.heritageClauses?.find((c) => c.token === ts.SyntaxKind.ExtendsKeyword)?.types[0];
+    if (base === undefined || !isOpaque(this.checker.getTypeAtLocation(base.expression))) return undefined;
+    const made = this.traced(base.expression, new Set([declaration, base.expression]));
+    if (made === undefined) return undefined;
+    const { news, members } = tableOf(made.pkg);
+    const what = news[made.what] ?? members?.[made.what];
+    return what === undefined ? undefined : { pkg: made.pkg, what };
   }
 
   private traced(e: ts.Expression, seen: ReadonlySet<ts.Node>): Role | undefined {
@@ -86,7 +99,7 @@ export class Roles {
     }
     if (ts.isPropertyAccessExpression(e)) {
       const owner = this.roleOf(e.expression, seen);
-      if (owner !== undefined) return { pkg: owner.pkg, what: memberOf(owner.what, e.name.text) };
+      if (owner !== undefined) return member(owner, e.name.text);
       return this.tracedSymbol(this.checker.getSymbolAtLocation(e.name), seen);
     }
     if (ts.isBinaryExpression(e) && isFallback(e.operatorToken.kind)) {
@@ -167,7 +180,7 @@ export class Roles {
     if (pkg === undefined) return undefined;
     if (!ts.isImportSpecifier(declaration)) return { pkg, what: 'module' };
     const name = (declaration.propertyName ?? declaration.name).text;
-    return { pkg, what: name === 'default' ? 'module' : memberOf('module', name) };
+    return member({ pkg, what: 'module' }, name);
   }
 
   /** `const { Pool } = require('pg')`, `const { channel } = broker`. */
@@ -179,7 +192,7 @@ export class Roles {
     if (!ts.isIdentifier(key) || !ts.isVariableDeclaration(holder) || holder.initializer === undefined)
       return undefined;
     const owner = this.roleOf(holder.initializer, seen);
-    if (owner !== undefined) return { pkg: owner.pkg, what: memberOf(owner.what, key.text) };
+    if (owner !== undefined) return member(owner, key.text);
     const property = this.checker.getTypeAtLocation(holder.initializer).getProperty(key.text);
     return this.tracedSymbol(property, seen);
   }
@@ -210,14 +223,27 @@ export class Roles {
     return { pkg, what: tableOf(pkg).types[base === undefined ? original : last.text] ?? 'other' };
   }
 
-  /** `pool.connect((error, client) => …)`: the second parameter is what the awaited call would give. */
+  /**
+   * `pool.connect((error, client) => …)`: the second parameter is what the awaited call would give.
+   * `knex.transaction((trx) => …)`: the first parameter is the transaction.
+   */
   private callbackRole(parameter: ts.ParameterDeclaration, seen: ReadonlySet<ts.Node>): Role | undefined {
     const fn = parameter.parent;
-    if (!isFn(fn) || !ts.isCallExpression(fn.parent) || fn.parameters.indexOf(parameter) !== 1)
-      return undefined;
-    const made = this.roleOf(fn.parent.expression, seen);
-    const what = made && tableOf(made.pkg).calls[made.what];
+    if (!isFn(fn) || !ts.isCallExpression(fn.parent)) return undefined;
+    const position = fn.parameters.indexOf(parameter);
+    if (position > 1) return undefined;
+    const made = this.roleOf(fn.parent.expression, seen) ?? this.openerOf(fn.parent, seen);
+    const table = made && tableOf(made.pkg);
+    const what = made && (position === 0 ? table?.callbacks?.[made.what] : table?.calls[made.what]);
     return made !== undefined && what !== undefined ? { pkg: made.pkg, what } : undefined;
+  }
+
+  /** The path of a method on a value with a type: `db.transaction`, when the method itself has none. */
+  private openerOf(call: ts.CallExpression, seen: ReadonlySet<ts.Node>): Role | undefined {
+    const target = call.expression;
+    if (!ts.isPropertyAccessExpression(target)) return undefined;
+    const owner = this.roleOf(target.expression, seen);
+    return owner && member(owner, target.name.text);
   }
 
   private passedTo(parameter: ts.ParameterDeclaration): ts.Expression[] {
@@ -226,6 +252,12 @@ export class Roles {
     const position = fn.parameters.indexOf(parameter);
     return this.index.callsOf(fn).flatMap((call) => call.arguments[position] ?? []);
   }
+}
+
+/** A property of a package's value, under its own role where the table has one. */
+function member(owner: Role, name: string): Role {
+  const path = memberOf(owner.what, name);
+  return { pkg: owner.pkg, what: tableOf(owner.pkg).members?.[path] ?? path };
 }
 
 function agreed(roles: readonly (Role | undefined)[]): Role | undefined {

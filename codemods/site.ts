@@ -8,21 +8,29 @@ import { Availabilities } from './availability.js';
 import type { CallParts } from './call-text.js';
 import type { CodemodConfig } from './config.js';
 import { Contexts } from './context.js';
+import { Databases } from './databases.js';
 import { Effects, isWrite } from './effects.js';
+import type { Sources } from './files.js';
 import { Handles } from './handles.js';
 import { statementOf, useOf } from './hazards.js';
 import { hoistsOf } from './hoists.js';
+import { BROKERS } from './packages.js';
 import type { Analysis } from './program.js';
 import { type PublishFacts, PublishReader } from './publish.js';
 import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
 import { describe, quote, type Scope, scopeOf } from './syntax.js';
-import { CallbackFinder } from './transactions/pg-callback.js';
-import { find as findClient } from './transactions/pg-client.js';
+import { CallbackFinder } from './transactions/callback.js';
+import type { Idiom } from './transactions/idiom.js';
+import { LibraryCallbacks } from './transactions/library-callback.js';
+import { libraryStatements } from './transactions/manual.js';
+import { PgHelpers } from './transactions/pg-callback.js';
+import { find as findClient, transactionStatements } from './transactions/pg-client.js';
 import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
 import { PoolNames } from './transactions/pool-name.js';
 import type { TransactionScope } from './transactions/scope.js';
+import { Writes } from './transactions/writes.js';
 import { Evaluator } from './values.js';
 import { type Discovery, discoverWrappers } from './wrappers.js';
 
@@ -51,13 +59,15 @@ export class SiteReader {
   private readonly availabilities: Availabilities;
   private readonly contexts: Contexts;
   private readonly handles: Handles;
+  private readonly databases: Databases;
+  private readonly writes: Writes;
   private readonly callbacks: CallbackFinder;
   private readonly pools: PoolFinder;
   private readonly publishes: ReadonlySet<ts.CallExpression>;
 
   constructor(
     private readonly analysis: Analysis,
-    root: string,
+    sources: Sources,
     config: CodemodConfig,
   ) {
     this.resolver = new Resolver(analysis);
@@ -68,15 +78,20 @@ export class SiteReader {
     this.reader = new PublishReader(this.resolver, values, this.discovery, config);
     this.availabilities = new Availabilities(this.resolver, values, this.effects);
     this.contexts = new Contexts(this.resolver, this.effects);
-    this.handles = new Handles(this.resolver, root, config);
-    this.callbacks = new CallbackFinder(this.resolver, this.effects, this.handles.key);
+    this.handles = new Handles(this.resolver, sources.root, config);
+    this.databases = new Databases(this.resolver, sources, config);
+    const { key } = this.handles;
+    this.writes = new Writes(this.resolver, this.effects, key, this.databases.joinsByItself);
+    const helpers = new PgHelpers(this.resolver, this.effects, key);
+    const openers = [helpers.callOf, new LibraryCallbacks(this.resolver).callOf];
+    this.callbacks = new CallbackFinder(this.resolver, this.effects, openers, this.writes);
     this.pools = new PoolFinder(new PoolNames(analysis), this.effects, this.availabilities, this.handles.key);
   }
 
   /** Whether an initialiser may go once nothing reads its name: a message body, a broker object. */
   readonly isSpent = (initializer: ts.Expression): boolean => {
     if (ts.isStringLiteralLike(initializer)) return true;
-    if (this.resolver.roleOf(initializer)?.pkg === 'amqplib') return true;
+    if (BROKERS.includes(this.resolver.roleOf(initializer)?.pkg ?? '')) return true;
     return (
       /^(?:Buffer\.from|JSON\.stringify)\(/.test(initializer.getText()) &&
       this.availabilities.isPlain(initializer)
@@ -126,9 +141,13 @@ export class SiteReader {
   }
 
   private transactionOf(scope: Scope, statement: ts.Statement): TransactionScope | undefined {
-    return (
-      this.callbacks.find(scope, statement) ?? findClient(scope, statement, this.effects, this.handles.key)
-    );
+    const found = this.callbacks.find(scope, statement);
+    if (found !== undefined) return found;
+    const statements = [
+      ...transactionStatements(scope, this.effects),
+      ...libraryStatements(scope, this.resolver),
+    ].sort((a, b) => a.statement.pos - b.statement.pos);
+    return findClient(scope, statement, this.effects, this.handles.key, statements, this.writes);
   }
 
   private judgeTransaction(
@@ -138,16 +157,17 @@ export class SiteReader {
   ): Judged {
     const renames = found.inner?.renames ?? new Map<ts.Symbol, string>();
     const publish = this.reader.read(call, renames);
-    const obstacles = [...found.obstacles, ...this.handles.databaseObstacles(found.handleNode)];
+    const obstacles = [...found.obstacles, ...this.databaseObstacles(found)];
     if (statement === undefined || publish.kind === null)
       return { publish, obstacles, rewrite: undefined, shared: false };
-    const parts = this.parts(call, publish, found.handle);
+    const parts = this.parts(call, publish, found.handle, found.library?.adapter);
+    const { parameter } = found;
     const common = { statement, parts, kept: publish.kept };
     if (!this.availabilities.isVisible(found.handleNode, found.target.before ?? found.target.atEndOf)) {
       obstacles.push({ code: 'transaction-unclear', what: `${found.handle} means something else here` });
     }
     if (found.position === 'inside')
-      return { publish, obstacles, rewrite: { how: 'replace', ...common }, shared: false };
+      return { publish, obstacles, rewrite: { how: 'replace', parameter, ...common }, shared: false };
     const available = this.availabilities.check({
       nodes: publish.kept,
       target: found.target.before ?? found.target.atEndOf,
@@ -162,6 +182,7 @@ export class SiteReader {
       target: found.target,
       moved: available.moved,
       inner: usedNames(found, publish),
+      parameter,
     };
     return { publish, obstacles, rewrite, shared: available.shared };
   }
@@ -177,7 +198,7 @@ export class SiteReader {
     obstacles.push(...pool.obstacles, ...this.handles.databaseObstacles(pool.handleNode));
     if (statement === undefined || publish.kind === null)
       return { publish, obstacles, rewrite: undefined, shared: false };
-    const parts = this.parts(call, publish, pool.pool?.text ?? '');
+    const parts = this.parts(call, publish, pool.pool?.text ?? '', undefined);
     return {
       publish,
       obstacles,
@@ -186,9 +207,21 @@ export class SiteReader {
     };
   }
 
-  private parts(call: ts.CallExpression, publish: PublishFacts, handle: string): CallParts {
+  private databaseObstacles(found: { library?: Idiom | undefined; handleNode: ts.Expression }): Obstacle[] {
+    return found.library === undefined
+      ? this.handles.databaseObstacles(found.handleNode)
+      : this.databases.obstacles(found.library, found.handleNode);
+  }
+
+  private parts(
+    call: ts.CallExpression,
+    publish: PublishFacts,
+    handle: string,
+    adapter: string | undefined,
+  ): CallParts {
     return {
       handle,
+      adapter,
       kind: publish.kind ?? '',
       payload: publish.payload,
       plain: publish.plain,

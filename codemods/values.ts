@@ -238,6 +238,23 @@ export class Evaluator {
     );
   }
 
+  /** Whether the value is, or may be, raw bytes. */
+  isBytes(value: Value): boolean {
+    const e = bare(value.node);
+    if (ts.isCallExpression(e) && /^Buffer\.(?:from|alloc|concat)$/.test(e.expression.getText())) return true;
+    const name = this.checker.getTypeAtLocation(e).getSymbol()?.name;
+    return name === 'Buffer' || name === 'Uint8Array';
+  }
+
+  /** Whether the value is certain to be an object or array, not a text. */
+  isStructure(value: Value): boolean {
+    const e = bare(value.node);
+    if (ts.isObjectLiteralExpression(e) || ts.isArrayLiteralExpression(e)) return true;
+    const type = this.checker.getTypeAtLocation(e);
+    const parts = type.isUnion() ? type.types : [type];
+    return parts.every((t) => (t.flags & ts.TypeFlags.Object) !== 0);
+  }
+
   /** Whether the value is certain to be plain JSON: by its type, or by how a wrapper puts it together. */
   isPlainJson(value: Value): boolean {
     const e = bare(value.node);

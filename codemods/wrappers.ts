@@ -9,7 +9,6 @@ import type { CodemodConfig, WrapperOverride } from './config.js';
 import type { Effect, Effects } from './effects.js';
 import { calledName } from './origins.js';
 import { classOf } from './packages.js';
-import { isBrokerSend } from './publishes/amqplib.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import {
@@ -78,7 +77,7 @@ class Search {
   run(): Discovery {
     this.readConfig();
     this.indexCalls();
-    const direct = this.calls.filter((call) => isBrokerSend(this.resolver.calleeOf(call)));
+    const direct = this.calls.filter((call) => this.effects.sendOf(call) === 'broker');
     let publishes: ReadonlySet<ts.CallExpression> = new Set([
       ...direct,
       ...this.callsOf(this.overrides.keys()),

@@ -1,52 +1,66 @@
 /**
  * amqplib's `channel.publish(exchange, routingKey, content, options)` and `channel.sendToQueue(queue, content,
- * options)`: which argument is what. It refuses to follow the arguments; that is the work of values.ts.
+ * options)`, and the same two methods of amqp-connection-manager's channels, whose content may be a plain value when
+ * they were made with `json: true`.
  */
 
 import { ts } from 'ts-morph';
-import { BROKER_SENDS, classOf } from '../packages.js';
 import type { Callee } from '../resolve.js';
+import { eachNode } from '../syntax.js';
+import { argumentsOf, type BrokerCall, type BrokerTools, type ContentForm } from './broker-call.js';
 
 export const name = 'amqplib';
-export const summary = 'channel.publish and channel.sendToQueue of amqplib, its confirm channels included';
+export const summary = 'channel.publish and channel.sendToQueue of amqplib and amqp-connection-manager';
 
-/** The parts of one message as they stand in the call that hands it to the broker. */
-export interface BrokerCall {
-  /** `amqplib channel.publish`. */
-  readonly idiom: string;
-  readonly exchange: ts.Expression | undefined;
-  readonly key: ts.Expression | undefined;
-  readonly content: ts.Expression | undefined;
-  readonly options: ts.Expression | undefined;
-  readonly callback: ts.Expression | undefined;
-}
+const MANAGER = 'amqp-connection-manager';
+const PUBLISH = ['exchange', 'key', 'content', 'options', 'callback'] as const;
+const SEND_TO_QUEUE = ['key', 'content', 'options', 'callback'] as const;
 
-const ARGUMENTS: Readonly<Record<string, readonly (keyof Omit<BrokerCall, 'idiom'>)[]>> = {
-  publish: ['exchange', 'key', 'content', 'options', 'callback'],
-  sendToQueue: ['key', 'content', 'options', 'callback'],
-};
-
-/** Undefined when the call is no send on an amqplib channel. */
-export function match(call: ts.CallExpression, callee: Callee): BrokerCall | undefined {
-  if (callee.kind !== 'package' || callee.role.pkg !== 'amqplib') return undefined;
-  if (callee.role.what !== 'channel') return undefined;
-  const order = ARGUMENTS[callee.method];
-  if (order === undefined || call.arguments.some(ts.isSpreadElement)) return undefined;
-  const part = (which: keyof Omit<BrokerCall, 'idiom'>): ts.Expression | undefined =>
-    call.arguments[order.indexOf(which)];
+/** Undefined when the call is no send on a channel. */
+export function match(call: ts.CallExpression, callee: Callee, tools: BrokerTools): BrokerCall | undefined {
+  if (callee.kind !== 'package' || callee.role.what !== 'channel') return undefined;
+  const { pkg } = callee.role;
+  if (pkg !== 'amqplib' && pkg !== MANAGER) return undefined;
+  const toExchange = callee.method === 'publish';
+  if (!toExchange && callee.method !== 'sendToQueue') return undefined;
+  const parts: ReturnType<typeof argumentsOf<(typeof PUBLISH)[number]>> = toExchange
+    ? argumentsOf(call, PUBLISH, tools.env)
+    : argumentsOf(call, SEND_TO_QUEUE, tools.env);
   return {
-    idiom: `amqplib channel.${callee.method}`,
-    exchange: order.includes('exchange') ? part('exchange') : undefined,
-    key: part('key'),
-    content: part('content'),
-    options: part('options'),
-    callback: part('callback'),
+    idiom: `${pkg} channel.${callee.method}`,
+    exchange: parts.exchange,
+    key: parts.key,
+    content: parts.content,
+    form: pkg === MANAGER ? managerForm(tools) : 'bytes',
+    options: parts.options,
+    callback: parts.callback?.node,
+    addressed: true,
+    obstacles: [],
+    notes: [],
   };
 }
 
-/** A send of any broker library, rewritten or not: where wrapper discovery starts. */
-export function isBrokerSend(callee: Callee): boolean {
-  if (callee.kind !== 'package' || classOf(callee.role.pkg) !== 'broker') return false;
-  if (callee.role.pkg === 'amqplib') return callee.role.what === 'channel' && callee.method in ARGUMENTS;
-  return BROKER_SENDS[callee.role.pkg]?.includes(callee.method) ?? false;
+/** `createChannel({ json: true })` everywhere: values; nowhere: buffers. Where both are made, buffers, to be sure. */
+function managerForm({ resolver }: BrokerTools): ContentForm {
+  const found = new Set<boolean>();
+  for (const file of resolver.analysis.roots) {
+    if (resolver.analysis.isTest(file) || !file.text.includes('createChannel')) continue;
+    eachNode(file, (node) => {
+      if (!ts.isCallExpression(node)) return;
+      const callee = resolver.calleeOf(node);
+      if (callee.kind !== 'package' || callee.role.pkg !== MANAGER || callee.method !== 'createChannel')
+        return;
+      const [options] = node.arguments;
+      const json =
+        options !== undefined && ts.isObjectLiteralExpression(options)
+          ? options.properties.find((p) => p.name?.getText() === 'json')
+          : undefined;
+      found.add(
+        json !== undefined &&
+          ts.isPropertyAssignment(json) &&
+          json.initializer.kind === ts.SyntaxKind.TrueKeyword,
+      );
+    });
+  }
+  return found.has(true) && !found.has(false) ? 'value' : 'bytes';
 }

@@ -30,6 +30,10 @@ const FATES: Readonly<Record<string, Fate>> = {
   BCC: 'refuse',
   mandatory: 'refuse',
   immediate: 'refuse',
+  // amqp-connection-manager's wait for a confirm, @cloudamqp/amqp-client's confirm and address.
+  timeout: 'drop',
+  confirm: 'drop',
+  routingKey: 'drop',
   userId: 'refuse',
 };
 

@@ -9,12 +9,26 @@ import type { Obstacle } from '../reasons.js';
 import type { Resolver } from '../resolve.js';
 import { bare, quote } from '../syntax.js';
 import type { Evaluator, Value } from '../values.js';
+import type { ContentForm } from './broker-call.js';
 
 export type Peeled =
   | { readonly ok: true; readonly payload: Value | 'absent' }
   | { readonly ok: false; readonly obstacle: Obstacle };
 
 const MAX_HELPERS = 5;
+
+/** The payload of a message in the form in which the library takes its content. */
+export function contentOf(resolver: Resolver, values: Evaluator, content: Value, form: ContentForm): Peeled {
+  const peeled = peelJson(resolver, values, content);
+  if (peeled.ok || form === 'bytes') return peeled;
+  const made = values.deref(content);
+  if (made === 'absent') return { ok: true, payload: 'absent' };
+  if (values.isBytes(made)) return peeled;
+  if (form === 'value') return { ok: true, payload: content };
+  const text = stringified(resolver, values, content, 0);
+  // A text goes out as it is; only what is certainly no text was made JSON of by the library.
+  return text.ok || !values.isStructure(made) ? text : { ok: true, payload: content };
+}
 
 export function peelJson(resolver: Resolver, values: Evaluator, content: Value, depth = 0): Peeled {
   const made = values.deref(content);

@@ -1,6 +1,7 @@
 /**
- * A transaction on a pg client: `client.query('BEGIN')` … `client.query('COMMIT')`. It finds the statements and says
- * how a publish stands to them; it refuses to know what the publish says and how it is edited.
+ * A transaction that is opened and ended by statements: `client.query('BEGIN')` … `client.query('COMMIT')` on a pg
+ * client, or the like of a client or ORM (manual.ts). It finds the statements and says how a publish stands to them;
+ * it refuses to know what the publish says and how it is edited.
  */
 
 import { ts } from 'ts-morph';
@@ -8,16 +9,25 @@ import type { Effects, PgQuery } from '../effects.js';
 import { isWrite } from '../effects.js';
 import { enclosures, follows, statementOf, stepsOf } from '../hazards.js';
 import type { Obstacle } from '../reasons.js';
-import { isAsync, lineOf, ownCalls, quote, type Scope } from '../syntax.js';
+import { bare, isAsync, lineOf, ownCalls, quote, type Scope } from '../syntax.js';
+import type { Idiom } from './idiom.js';
 import type { Key, TransactionScope } from './scope.js';
 import { insertTarget } from './sql.js';
+import type { Writes } from './writes.js';
 
 export const name = 'pg-client';
 export const summary = 'BEGIN and COMMIT on one pg client';
 
-/** One BEGIN, COMMIT or ROLLBACK on a pg client. */
+/** What opens or ends a transaction, and on which handle. */
+export interface TxCall extends Pick<PgQuery, 'call' | 'on' | 'handle' | 'sql'> {
+  readonly library?: Idiom;
+  /** What the transaction was opened on, where the adapter wants it beside the handle. */
+  readonly root?: ts.Expression | undefined;
+}
+
+/** One BEGIN, COMMIT or ROLLBACK. */
 export interface TxStatement {
-  readonly query: PgQuery;
+  readonly query: TxCall;
   readonly statement: ts.Statement;
 }
 
@@ -27,11 +37,12 @@ export function find(
   publish: ts.Statement,
   effects: Effects,
   key: Key,
+  all: readonly TxStatement[],
+  proof: Writes,
 ): TransactionScope | undefined {
-  const all = transactionStatements(scope, effects);
   const commits = all.filter((t) => t.query.sql === 'commit');
   const inside = commits.find((c) => c.statement.pos >= publish.end && isInside(c, all, publish, scope, key));
-  if (inside !== undefined) return scopeInside(inside, all, publish, scope, effects, key);
+  if (inside !== undefined) return scopeInside(inside, all, publish, scope, effects, key, proof);
   const reached = commits
     .filter((c) => c.statement.end <= publish.end)
     .map((commit) => ({ commit, relation: follows(commit.statement, publish, scope) }))
@@ -47,7 +58,7 @@ export function find(
   }
   obstacles.push(...unclear(last.commit, all, scope, key), ...writesBetween(last.relation.between, effects));
   return {
-    ...common(last.commit, all, scope, effects, key, obstacles),
+    ...common(last.commit, all, scope, effects, key, obstacles, proof),
     position: 'after',
     between: last.relation.between,
     rollbackCatch: rollbackCatch(last.commit, publish, all),
@@ -71,20 +82,33 @@ function common(
   effects: Effects,
   key: Key,
   obstacles: readonly Obstacle[],
+  proof: Writes,
 ): Omit<TransactionScope, 'position' | 'between' | 'rollbackCatch'> {
   const begin = beginOf(commit, all, scope, key);
   const between = begin === undefined ? [] : callsBetween(scope, begin, commit.statement);
   const stored = between.flatMap((call) => outboxInsert(call, effects));
+  const { library, handle } = commit.query;
+  const root = all.find((t) => t.statement === begin)?.query.root;
+  const written =
+    library === undefined
+      ? {
+          writes: between.some(
+            (call) => effects.ofCall(call).some(isWrite) || passesHandle(call, commit, key),
+          ),
+          obstacles: [],
+        }
+      : proof.among(between, handle);
   return {
-    idiom: name,
-    handle: commit.query.handle.getText(),
-    handleNode: commit.query.handle,
+    idiom: library?.name ?? name,
+    handle: root === undefined ? handle.getText() : `${root.getText()}, ${handle.getText()}`,
+    handleNode: handle,
+    library,
     begin,
     end: commit.statement,
     target: { before: commit.statement },
     inner: undefined,
-    writes: between.some((call) => effects.ofCall(call).some(isWrite) || passesHandle(call, commit, key)),
-    obstacles: [...obstacles, ...stored],
+    writes: written.writes,
+    obstacles: [...obstacles, ...stored, ...written.obstacles],
   };
 }
 
@@ -95,6 +119,7 @@ function scopeInside(
   scope: Scope,
   effects: Effects,
   key: Key,
+  proof: Writes,
 ): TransactionScope {
   const obstacles = unclear(commit, all, scope, key);
   const list = stepsOf(publish, scope).find((s) => s.list === commit.statement.parent);
@@ -111,7 +136,7 @@ function scopeInside(
     }
   }
   return {
-    ...common(commit, all, scope, effects, key, obstacles),
+    ...common(commit, all, scope, effects, key, obstacles, proof),
     position: 'inside',
     target: { before: publish },
     between: [],
@@ -186,7 +211,7 @@ function isAwaitedStatement(t: TxStatement): boolean {
   return (
     ts.isExpressionStatement(t.statement) &&
     ts.isAwaitExpression(t.statement.expression) &&
-    t.statement.expression.expression === t.query.call
+    bare(t.statement.expression.expression) === t.query.call
   );
 }
 

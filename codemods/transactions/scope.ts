@@ -5,6 +5,7 @@
 
 import type { ts } from 'ts-morph';
 import type { Obstacle } from '../reasons.js';
+import type { Idiom } from './idiom.js';
 
 /** Names a handle so that two mentions of one client or pool compare equal. */
 export type Key = (handle: ts.Expression) => string;
@@ -21,11 +22,20 @@ export interface InnerNames {
   readonly introduce: { readonly name: string; readonly statement: ts.ReturnStatement } | undefined;
 }
 
+export interface AddedParameter {
+  readonly callback: ts.ArrowFunction | ts.FunctionExpression;
+  readonly name: string;
+}
+
 export interface TransactionScope {
   readonly idiom: string;
   /** Source text of the handle where the enqueue goes. */
   readonly handle: string;
   readonly handleNode: ts.Expression;
+  /** The client or ORM whose transaction it is: the enqueue goes through its adapter. Undefined for pg. */
+  readonly library?: Idiom | undefined;
+  /** A parameter to add to the callback, where it does not ask for its transaction. */
+  readonly parameter?: AddedParameter | undefined;
   /** The statements that open and end it, for the report. */
   readonly begin: ts.Node | undefined;
   readonly end: ts.Node;

@@ -1,0 +1,27 @@
+/** Prisma: `prisma.$transaction(async (tx) => …)`, and model calls that commit by themselves. */
+
+import type { Idiom } from './idiom.js';
+
+const WRITES =
+  /^(?:create|createMany|createManyAndReturn|update|updateMany|updateManyAndReturn|upsert|delete|deleteMany|\$executeRaw|\$executeRawUnsafe)$/;
+
+export const prisma: Idiom = {
+  name: 'prisma',
+  summary: '$transaction with a callback, and model calls that commit by themselves',
+  packages: ['@prisma/client', '.prisma'],
+  adapter: 'fromPrisma',
+  table: {
+    types: { PrismaClient: 'db', TransactionClient: 'tx' },
+    calls: { 'db.$extends': 'db' },
+    news: { 'module.PrismaClient': 'db' },
+    callbacks: { 'db.$transaction': 'tx', 'module.$transaction': 'tx', 'other.$transaction': 'tx' },
+  },
+  writes: (_what, method) =>
+    method.startsWith('$queryRaw') ? 'sql' : WRITES.test(method) ? 'write' : 'none',
+  postgresOnly: false,
+  wrap: {
+    roots: new Set(['db']),
+    names: ['tx', 'transaction', 'prismaTx'],
+    open: (root, _what, handle) => `${root}.$transaction(async (${handle}) => {`,
+  },
+};
