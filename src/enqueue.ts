@@ -110,9 +110,21 @@ export function prepare(job: NewJob): PreparedJob {
 }
 
 function checkOptions(job: NewJob): void {
-  const { kind, priority, runAt, delayMs, maxAttempts, dedupeKey, headers, source, retryPolicy } = job;
+  const {
+    kind,
+    priority,
+    runAt,
+    delayMs,
+    maxAttempts,
+    dedupeKey,
+    orderingKey,
+    headers,
+    source,
+    retryPolicy,
+  } = job;
   checkText('kind', kind, 1, LIMITS.kindLength);
   if (dedupeKey !== undefined) checkText('dedupeKey', dedupeKey, 1, LIMITS.dedupeKeyLength);
+  if (orderingKey !== undefined) checkText('orderingKey', orderingKey, 1, LIMITS.orderingKeyLength);
   if (source !== undefined) checkText('source', source, 0, LIMITS.sourceLength);
   if (priority !== undefined) checkInteger('priority', priority, LIMITS.minPriority, LIMITS.maxPriority);
   if (maxAttempts !== undefined) checkInteger('maxAttempts', maxAttempts, 1, LIMITS.maxAttempts);

@@ -49,7 +49,8 @@ export function createBacklog(schema: string): Backlog {
   return {
     async backlog(db, limits = {}) {
       const { maxLevels, maxDue } = { ...BACKLOG_LIMITS, ...limits };
-      return (await db.query(sql.backlog, [maxLevels, maxDue])).rows as KindBacklog[];
+      const ask = async (text: string) => (await db.query(text, [maxLevels, maxDue])).rows as KindBacklog[];
+      return merged(await ask(sql.backlog), await ask(sql.backlogOrdered));
     },
     async leases(db, limits = {}) {
       const { maxRunning } = { ...BACKLOG_LIMITS, ...limits };
@@ -58,8 +59,26 @@ export function createBacklog(schema: string): Backlog {
   };
 }
 
-/** What the claim's index holds. */
-const waits = `j.state = 'ready' and j.cron is null and not j.solo`;
+/** A kind may have both: jobs without an ordering key, and jobs with one. */
+function merged(plain: readonly KindBacklog[], ordered: readonly KindBacklog[]): KindBacklog[] {
+  const kinds = new Map(plain.map((backlog) => [backlog.kind, backlog]));
+  for (const more of ordered) {
+    const { due, capped, oldestDueMs } = kinds.get(more.kind) ?? { due: 0, capped: false, oldestDueMs: null };
+    const oldest = [oldestDueMs, more.oldestDueMs].filter((ms) => ms !== null);
+    kinds.set(more.kind, {
+      kind: more.kind,
+      due: due + more.due,
+      capped: capped || more.capped,
+      oldestDueMs: oldest.length === 0 ? null : Math.max(...oldest),
+    });
+  }
+  return [...kinds.values()].sort((a, b) => (a.kind < b.kind ? -1 : 1));
+}
+
+/** What the claim's indexes hold. Jobs that wait for their ordering key's turn are in neither. */
+const plain = `j.state = 'ready' and j.cron is null and not j.solo and j.ordering_key is null`;
+const ordered = `j.state = 'ready' and j.cron is null and not j.solo and j.ordering_key is not null
+      and j.turn is distinct from 'waits'`;
 
 export function createBacklogStatements(schema: string) {
   const jobs = `${quoteSchema(schema)}.jobs`;
@@ -68,7 +87,32 @@ export function createBacklogStatements(schema: string) {
      * Kinds with ready jobs: how many are due, how long the oldest has been. Two index entries find the next level (a
      * loose index scan), $1 levels at most; in each at most $2 + 1 due rows are counted.
      */
-    backlog: `
+    backlog: backlogOf(jobs, plain),
+
+    /** The same of jobs with an ordering key that may be the next of it. */
+    backlogOrdered: backlogOf(jobs, ordered),
+
+    /** Running rows by kind, $1 rows at most, and those whose lease has ended. */
+    leases: `
+select kind, count(*)::integer as running,
+       (count(*) filter (where locked_until < clock_timestamp()))::integer as expired,
+       max(date_part('epoch', clock_timestamp() - locked_until) * 1000)
+         filter (where locked_until < clock_timestamp()) as "oldestExpiredMs"
+from (
+  select j.kind, j.locked_until
+  from ${jobs} j
+  where j.state = 'running'
+  order by j.id
+  limit $1
+) as leased
+group by kind
+order by kind`,
+  } as const;
+}
+
+/** `waits`: the predicate of an index in the claim's order. */
+function backlogOf(jobs: string, waits: string): string {
+  return `
 with recursive level (kind, priority, run_at, depth) as (
   (
     select j.kind, j.priority, j.run_at, 1
@@ -116,22 +160,5 @@ from level cross join lateral (
   ) as rows
 ) as counted
 group by level.kind
-order by level.kind`,
-
-    /** Running rows by kind, $1 rows at most, and those whose lease has ended. */
-    leases: `
-select kind, count(*)::integer as running,
-       (count(*) filter (where locked_until < clock_timestamp()))::integer as expired,
-       max(date_part('epoch', clock_timestamp() - locked_until) * 1000)
-         filter (where locked_until < clock_timestamp()) as "oldestExpiredMs"
-from (
-  select j.kind, j.locked_until
-  from ${jobs} j
-  where j.state = 'running'
-  order by j.id
-  limit $1
-) as leased
-group by kind
-order by kind`,
-  } as const;
+order by level.kind`;
 }

@@ -10,12 +10,16 @@ export const claimedColumns = (kinds: string): string => `
   id::text, payload as "payloadText", body,
   concat_ws(' ', array_position(${kinds}, kind), attempts, max_attempts, lease_token, priority,
             date_part('epoch', run_at) * 1000, date_part('epoch', created_at) * 1000) as numbers,
-  case when num_nonnulls(content_type, headers, progress, dedupe_key, source, retry_policy) > 0 then
+  case when num_nonnulls(content_type, headers, progress, dedupe_key, source, retry_policy,
+                         ordering_key) > 0 then
     json_build_object('contentType', content_type, 'headers', headers, 'progress', progress, 'dedupeKey', dedupe_key,
-                      'source', source, 'retryPolicy', retry_policy)
+                      'source', source, 'retryPolicy', retry_policy, 'orderingKey', ordering_key)
   end as rest`;
 
-type Rest = Pick<ClaimedJob, 'contentType' | 'headers' | 'progress' | 'dedupeKey' | 'source' | 'retryPolicy'>;
+type Rest = Pick<
+  ClaimedJob,
+  'contentType' | 'headers' | 'progress' | 'dedupeKey' | 'source' | 'retryPolicy' | 'orderingKey'
+>;
 
 export interface ClaimedRow extends Pick<ClaimedJob, 'id' | 'payloadText' | 'body'> {
   readonly numbers: string;
@@ -29,12 +33,13 @@ const NO_REST: Rest = {
   dedupeKey: null,
   source: null,
   retryPolicy: null,
+  orderingKey: null,
 };
 
 /** `kinds` as they were asked for. */
 export function claimedJob(row: ClaimedRow, kinds: readonly string[]): ClaimedJob {
   const [kind, attempt, maxAttempts, leaseToken, priority, runAtMs, createdAtMs] = row.numbers.split(' ');
-  const { contentType, headers, progress, dedupeKey, source, retryPolicy } = row.rest ?? NO_REST;
+  const { contentType, headers, progress, dedupeKey, source, retryPolicy, orderingKey } = row.rest ?? NO_REST;
   return {
     id: row.id,
     kind: kinds[Number(kind) - 1] as string,
@@ -52,5 +57,6 @@ export function claimedJob(row: ClaimedRow, kinds: readonly string[]): ClaimedJo
     dedupeKey,
     source,
     retryPolicy,
+    orderingKey,
   };
 }

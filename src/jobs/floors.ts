@@ -30,9 +30,11 @@ export class Floors {
     }
     for (let i = 0; i < jobs.length; i += 1) {
       const job = jobs[i] as ClaimedJob;
+      // Jobs with an ordering key stand in an index of their own, and come in another order.
+      if (job.orderingKey !== null) continue;
       const next = jobs[i + 1];
       // Jobs of one kind and priority come together, so mostly the last one says it all.
-      if (next !== undefined && next.kind === job.kind && next.priority === job.priority) continue;
+      if (next?.orderingKey === null && next.kind === job.kind && next.priority === job.priority) continue;
       const key = `${job.priority} ${job.kind}`;
       if (this.#last.size < MAX_FLOORS || this.#last.has(key)) this.#last.set(key, job.id);
     }

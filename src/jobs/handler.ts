@@ -38,6 +38,11 @@ export interface KindOptions {
   /** `park`: a job whose worker died goes dead for a person to look at. Default `retry`. */
   readonly onLeaseExpired?: 'retry' | 'park';
   /**
+   * What becomes of the jobs behind a dead one with the same ordering key. `pass`: they go on. `block`: they wait until
+   * it is retried and done, or cancelled, or dismissed. Default `pass`.
+   */
+  readonly onDeadHead?: 'pass' | 'block';
+  /**
    * Any Standard Schema validator: its answer is the handler's `payload`, and a payload that fails it makes the job dead
    * at once. Default: none, the handler gets what the row holds.
    */

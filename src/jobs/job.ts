@@ -32,10 +32,11 @@ export type RetryPolicy =
   | { readonly type: 'fixed'; readonly delayMs: number }
   | { readonly type: 'ladder'; readonly delaysMs: readonly number[] };
 
-/** Limits that hold at every door. The table's check constraints repeat the first five. */
+/** Limits that hold at every door. The table's check constraints repeat the first six. */
 export const LIMITS = {
   kindLength: 200,
   dedupeKeyLength: 500,
+  orderingKeyLength: 500,
   sourceLength: 1_000,
   minPriority: -32_768,
   maxPriority: 32_767,
@@ -68,6 +69,11 @@ export interface EnqueueOptions {
   readonly maxAttempts?: number;
   /** A second enqueue of the same kind and key is a no-op while the first row is kept. */
   readonly dedupeKey?: string;
+  /**
+   * Jobs of this kind that share it run one at a time, in the order in which they were enqueued. One that failed and comes
+   * again keeps the others waiting; one put off by runAt or delayMs does not.
+   */
+  readonly orderingKey?: string;
   /** Trace context and the original message's properties. */
   readonly headers?: { readonly [key: string]: Json };
   /** Which door, queue or legacy id it came from. */
@@ -145,6 +151,7 @@ export interface ClaimedJob {
   readonly dedupeKey: string | null;
   readonly source: string | null;
   readonly retryPolicy: RetryPolicy | null;
+  readonly orderingKey: string | null;
 }
 
 /** A row at rest, as `jobs show` prints it. */
@@ -159,6 +166,9 @@ export interface Job {
   readonly lockedUntil: Date | null;
   readonly lockedBy: string | null;
   readonly dedupeKey: string | null;
+  readonly orderingKey: string | null;
+  /** True while another job of its ordering key goes first. Noted when a worker meets it, so a little late. */
+  readonly waitsForTurn: boolean;
   readonly payloadText: string | null;
   readonly bodyBytes: number | null;
   readonly contentType: string | null;

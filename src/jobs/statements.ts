@@ -39,6 +39,7 @@ const held = `j.id = any ($1::bigint[]) and j.state = 'running' and j.lease_toke
 const jobColumns = `
     j.id::text, j.kind, j.state, j.priority, j.run_at as "runAt", j.attempts, j.max_attempts as "maxAttempts",
     j.locked_until as "lockedUntil", j.locked_by as "lockedBy", j.dedupe_key as "dedupeKey",
+    j.ordering_key as "orderingKey", coalesce(j.state = 'ready' and j.turn = 'waits', false) as "waitsForTurn",
     j.payload::text as "payloadText", length(j.body) as "bodyBytes", j.content_type as "contentType",
     j.headers, j.source, j.progress, coalesce(j.errors, '[]') as errors, j.result,
     j.created_at as "createdAt", j.finished_at as "finishedAt"`;
@@ -69,12 +70,17 @@ const deadWhere = `j.state = 'dead' and j.cron is null
 
 /** What enqueueMany is given, and what becomes of it. */
 const manyJobs = `unnest($1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
-              $8::text[], $9::text[], $10::text[])
+              $8::text[], $9::text[], $10::text[], $11::text[])
        with ordinality as input (kind, payload, priority, run_at, delay_ms, max_attempts, headers, source,
-                                 retry_policy, dedupe_key, position)`;
+                                 retry_policy, ordering_key, dedupe_key, position)`;
 const manyValues = `kind, payload::jsonb, coalesce(priority, 0),
          coalesce(run_at, now() + delay_ms * interval '1 millisecond', now()), coalesce(max_attempts, 20),
-         headers::jsonb, source, retry_policy::jsonb`;
+         headers::jsonb, source, retry_policy::jsonb, ordering_key`;
+const manyColumns =
+  'kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key';
+
+/** Rows that take part in the order of a key: what the index jobs_turns holds. */
+const hasTurn = `j.ordering_key is not null and j.cron is null and j.state in ('ready', 'running', 'dead')`;
 
 /** Where an enqueue says that there is work. A channel's name has 63 bytes at most; sharing one costs an idle look. */
 export function wakeChannel(schema: string): string {
@@ -95,16 +101,16 @@ export function createStatements(schema: string) {
      * parameters (postgres.js) would serialise a jsonb one once more.
      */
     enqueue: `
-insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy)
+insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key)
 values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
-        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb)
+        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10)
 returning id::text, ${wake('$4::timestamptz is null and $5::float8 is null')}`,
 
     /** One row unless its kind and dedupe key are there already (by unique index, never by looking first). */
     enqueueOnce: `
-insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
+insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key, dedupe_key)
 values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
-        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10)
+        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10, $11)
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
 returning id::text, ${wake('$4::timestamptz is null and $5::float8 is null')}`,
 
@@ -145,7 +151,7 @@ with input as materialized (
   from ${manyJobs}
 ),
 inserted as (
-  insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy)
+  insert into ${jobs} (${manyColumns})
   select ${manyValues}
   from input
   order by position
@@ -154,7 +160,7 @@ inserted as (
 select id::text, ${wake()} from inserted order by inserted.id`,
 
     /**
-     * The same, some with dedupe keys ($10): every row's position, and the id of those that were inserted. Ids are drawn in
+     * The same, some with dedupe keys ($11): every row's position, and the id of those that were inserted. Ids are drawn in
      * the order given, rows are inserted in the order of their keys: two callers that wait for each other's keys in
      * opposite orders deadlock.
      */
@@ -165,7 +171,7 @@ with input as materialized (
   order by input.position
 ),
 inserted as (
-  insert into ${jobs} (id, kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, dedupe_key)
+  insert into ${jobs} (id, ${manyColumns}, dedupe_key)
   overriding system value
   select id, ${manyValues}, dedupe_key
   from input
@@ -220,15 +226,66 @@ select ${s}.jsonb_or_null(input) is not null as ok
 from unnest($1::text[]) with ordinality as input (input, position)
 order by position`,
 
-    /** THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i], behind the floors $7. */
+    /**
+     * THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i], behind the floors $7. $8: what
+     * kinds ask for beyond the usual; $9: begin with what has waited longest (migrations/011_claim.sql).
+     */
     claim: `
 select ${claimedColumns('$1::text[]')}
-from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond', $7::bigint[])`,
+from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond', $7::bigint[],
+  $8::jsonb, $9)`,
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
     claimSolo: `
 select ${claimedColumns('$1::text[]')}
-from ${s}.claim_solo($1::text[], $2::boolean[], $3, $4 * interval '1 millisecond')`,
+from ${s}.claim_solo($1::text[], $2::boolean[], $3, $4 * interval '1 millisecond', $5::jsonb)`,
+
+    /** The next of each kind and ordering key need not wait any more: the one before has ended, and that is committed. */
+    promote: `
+select ${s}.promote($1::text[], $2::text[])::text`,
+
+    /**
+     * Up to $3 ordering keys after the key $1, $2 (a loose index scan), and of each whether its next job waits although
+     * nobody goes first any more: an operator cancelled that one, or its worker died before it could say.
+     */
+    turns: `
+with recursive held (kind, key, depth) as (
+  (
+    select j.kind, j.ordering_key, 1
+    from ${jobs} j
+    where ${hasTurn} and (j.kind, j.ordering_key) > ($1, $2)
+    order by j.kind, j.ordering_key, j.state, j.id
+    limit 1
+  )
+  union all
+  select next.kind, next.ordering_key, held.depth + 1
+  from held cross join lateral (
+    select j.kind, j.ordering_key
+    from ${jobs} j
+    where ${hasTurn} and (j.kind, j.ordering_key) > (held.kind, held.key)
+    order by j.kind, j.ordering_key, j.state, j.id
+    limit 1
+  ) as next
+  where held.depth < $3
+)
+select held.kind, held.key,
+       coalesce(first.turn = 'waits', false)
+       and not exists (
+         select from ${jobs} j
+         where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and j.state = 'running')
+       and not exists (
+         select from ${jobs} j
+         where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and j.state = 'dead'
+           and j.id < first.id and j.turn = 'holds') as stuck
+from held left join lateral (
+  select j.id, j.turn
+  from ${jobs} j
+  where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and j.state = 'ready'
+    and (j.run_at <= now() or j.turn in ('begun', 'holds'))
+  order by j.id
+  limit 1
+) as first on true
+order by held.kind, held.key`,
 
     /** Is a job of these kinds waiting to be claimed alone? */
     soloWaiting: `

@@ -43,6 +43,25 @@ export interface KindDemand {
   readonly limit: number;
   /** True: an expired lease parks the job (dead) instead of running it again. */
   readonly park: boolean;
+  /** What it asks for beyond that. */
+  readonly rule?: KindRule;
+}
+
+/** Across all workers that ask with the same rule. Read by the function claim. */
+export interface KindRule {
+  /** Jobs of the kind at once. */
+  readonly maxRunning?: number;
+  /** A bucket of `burst` tokens, filled with `max` a `perMs`; a start takes one. */
+  readonly rate?: { readonly max: number; readonly perMs: number; readonly burst: number };
+  /** True: a dead job keeps its ordering key. */
+  readonly holds?: boolean;
+}
+
+/** An ordering key. `stuck`: its next job waits for nobody. */
+export interface Turn {
+  readonly kind: string;
+  readonly key: string;
+  readonly stuck: boolean;
 }
 
 export interface Reaped {
@@ -228,6 +247,12 @@ function compareNumbers(a: string, b: string): number {
   return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
 }
 
+/** Rules by kind, as JSON. */
+function rulesOf(demands: readonly KindDemand[]): string {
+  if (demands.every(({ rule }) => rule === undefined)) return '{}';
+  return JSON.stringify(Object.fromEntries(demands.map(({ kind, rule }) => [kind, rule])));
+}
+
 const json = (value: unknown): string | null =>
   value === undefined || value === null ? null : JSON.stringify(value);
 
@@ -263,6 +288,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     json(job.headers),
     job.source ?? null,
     json(job.retryPolicy),
+    job.orderingKey ?? null,
   ];
 
   return {
@@ -328,6 +354,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         jobs.map((j) => json(j.headers)),
         jobs.map((j) => j.source ?? null),
         jobs.map((j) => json(j.retryPolicy)),
+        jobs.map((j) => j.orderingKey ?? null),
         jobs.map((j) => j.dedupeKey ?? null),
       ];
       if (jobs.every((j) => j.dedupeKey === undefined))
@@ -397,7 +424,8 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
     /**
      * Leases due jobs: at most `total`, of each kind at most its limit, in the order of `demands`. `floors`: ids of jobs
-     * claimed before, one a kind and priority, behind which to start (floors.ts).
+     * claimed before, one a kind and priority, behind which to start (floors.ts). `oldest`: begin with those that have
+     * waited longest, whatever their priority, up to a tenth of each kind.
      */
     async claim(
       db: Queryable,
@@ -406,11 +434,12 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       worker: string,
       leaseMs: number,
       floors: readonly string[] = [],
+      oldest = false,
     ): Promise<ClaimedJob[]> {
       const kinds = demands.map((d) => d.kind);
       const limits = demands.map((d) => d.limit);
       const parks = demands.map((d) => d.park);
-      const values = [kinds, limits, parks, total, worker, leaseMs, floors];
+      const values = [kinds, limits, parks, total, worker, leaseMs, floors, rulesOf(demands), oldest];
       const claimed = await rows<ClaimedRow>(db, sql.claim, values);
       return claimed.map((row) => claimedJob(row, kinds));
     },
@@ -424,8 +453,19 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     ): Promise<ClaimedJob | null> {
       const kinds = demands.map((d) => d.kind);
       const parks = demands.map((d) => d.park);
-      const [row] = await rows<ClaimedRow>(db, sql.claimSolo, [kinds, parks, worker, leaseMs]);
+      const values = [kinds, parks, worker, leaseMs, rulesOf(demands)];
+      const [row] = await rows<ClaimedRow>(db, sql.claimSolo, values);
       return row === undefined ? null : claimedJob(row, kinds);
+    },
+
+    /** Lets the next of each of these ordering keys go on; those before it have ended. */
+    async promote(db: Queryable, turns: readonly Pick<Turn, 'kind' | 'key'>[]): Promise<void> {
+      await db.query(sql.promote, [turns.map(({ kind }) => kind), turns.map(({ key }) => key)]);
+    },
+
+    /** Up to `limit` ordering keys after one, in order. */
+    turns(db: Queryable, after: Pick<Turn, 'kind' | 'key'> | null, limit: number): Promise<Turn[]> {
+      return rows<Turn>(db, sql.turns, [after?.kind ?? '', after?.key ?? '', limit]);
     },
 
     async soloWaiting(db: Queryable, kinds: readonly string[]): Promise<boolean> {

@@ -1,5 +1,6 @@
 /**
- * What must happen whoever works: expired leases are taken back, old finished rows removed, schedules fired. Each sweep
+ * What must happen whoever works: expired leases are taken back, ordering keys let go on, old finished rows removed,
+ * schedules fired. Each sweep
  * is bounded and safe to run from any number of processes at once; none of it knows or asks which kinds anybody
  * registered.
  */
@@ -9,6 +10,7 @@ import type { Queryable } from './job.js';
 import { type Retention, RetentionWalk } from './retention.js';
 import { within } from './signal.js';
 import type { Fired, Reaped, Store } from './store.js';
+import { TurnWalk } from './turns.js';
 
 export interface UpkeepOptions {
   readonly store: Store;
@@ -41,6 +43,7 @@ export class Upkeep {
   #stopped = true;
   readonly #options: UpkeepOptions;
   readonly #firing: Firing;
+  readonly #turns = new TurnWalk();
   #walk: RetentionWalk | undefined;
   #nextWalkAt = Number.NEGATIVE_INFINITY;
 
@@ -69,6 +72,9 @@ export class Upkeep {
       const reaped = await store.reap(db, BATCH);
       if (reaped.length > 0) onReaped?.(reaped);
       if (reaped.length < BATCH) break;
+    }
+    for (let round = 0; round < MAX_ROUNDS; round += 1) {
+      if (await this.#turns.step(store, db, BATCH)) break;
     }
     for (let round = 0; retentionMs !== undefined && round < MAX_ROUNDS; round += 1) {
       if ((await store.prune(db, retentionMs, BATCH)) < BATCH) break;

@@ -3,6 +3,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import type { Handler, KindOptions } from './handler.js';
 import { plainAgeMs, type Retention, RetentionWalk } from './retention.js';
 import { parseRetryPolicy } from './retry.js';
+import type { KindRule } from './store.js';
 
 /** Kinds with their options. Throws `worker-invalid`. */
 export function checkHandlers(handlers: Readonly<Record<string, Handler>>): Map<string, KindOptions> {
@@ -21,7 +22,47 @@ function checkKind(kind: string, handler: Handler): KindOptions {
     throw workerInvalid(`${path}.retryPolicy is no policy`, 'Give an exponential, fixed or ladder policy.');
   if (!['retry', 'park', undefined].includes(options.onLeaseExpired))
     throw workerInvalid(`${path}.onLeaseExpired is not valid`, 'Give retry or park.');
+  if (!['pass', 'block', undefined].includes(options.onDeadHead))
+    throw workerInvalid(`${path}.onDeadHead is not valid`, 'Give pass or block.');
   return options;
+}
+
+/** Limits of a kind across all workers. Every worker of the kind must be given the same. */
+export interface KindLimits {
+  /** Jobs of the kind that run at once. 1 to 1,000. */
+  readonly maxRunning?: number;
+  /**
+   * Starts: a bucket that holds `burst` tokens (default `max`) and gets `max` new ones each `perMs`; a start takes one. In
+   * any time t at most burst + max * t / perMs jobs start. Whole numbers up to 1,000,000; perMs 1 to 86,400,000.
+   */
+  readonly rate?: { readonly max: number; readonly perMs: number; readonly burst?: number };
+}
+
+export const KIND_LIMITS = { maxRunning: 1_000, rate: 1_000_000, perMs: 86_400_000 } as const;
+
+/** What claims ask for, by kind. Throws `worker-invalid`. */
+export function checkKindLimits(limits: Readonly<Record<string, KindLimits>>): Map<string, KindRule> {
+  const whole = (name: string, value: number, max: number): number => {
+    if (Number.isInteger(value)) return bounded(name, value, 1, max);
+    throw workerInvalid(`${name} is no whole number`, `Give a whole number from 1 to ${max}.`);
+  };
+  return new Map(
+    Object.entries(limits).map(([kind, { maxRunning, rate }]) => {
+      const path = `kinds.${kind.slice(0, 60)}`;
+      const rule: { maxRunning?: number; rate?: KindRule['rate'] } = {};
+      if (maxRunning !== undefined)
+        rule.maxRunning = whole(`${path}.maxRunning`, maxRunning, KIND_LIMITS.maxRunning);
+      if (rate !== undefined) {
+        const max = whole(`${path}.rate.max`, rate.max, KIND_LIMITS.rate);
+        rule.rate = {
+          max,
+          perMs: whole(`${path}.rate.perMs`, rate.perMs, KIND_LIMITS.perMs),
+          burst: whole(`${path}.rate.burst`, rate.burst ?? max, KIND_LIMITS.rate),
+        };
+      }
+      return [kind, rule];
+    }),
+  );
 }
 
 /** A hundred years. */

@@ -10,17 +10,25 @@ import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { Leases } from './leases.js';
 import { hearErrors, patient } from './patience.js';
+import { FailureRamp, ReturnRamp } from './ramp.js';
 import type { Retention } from './retention.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
-import { type HandlerEnd, type Outcome, settle } from './settle.js';
+import { type HandlerEnd, type Outcome, RetryAfter, settle } from './settle.js';
 import { Settler } from './settler.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
-import { createStore, type Fired, type KindDemand, type Reaped, type Store } from './store.js';
+import { createStore, type Fired, type KindDemand, type KindRule, type Reaped, type Store } from './store.js';
+import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { type ListenClient, Wake } from './wake.js';
-import { bounded, checkHandlers, checkRetention } from './worker-options.js';
+import {
+  bounded,
+  checkHandlers,
+  checkKindLimits,
+  checkRetention,
+  type KindLimits,
+} from './worker-options.js';
 
 export interface WorkerOptions {
   /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
@@ -31,6 +39,8 @@ export interface WorkerOptions {
   readonly handlers: Readonly<Record<string, Handler>>;
   /** Jobs at once, all kinds together. Default 10; 1 to 10,000. */
   readonly concurrency?: number;
+  /** Limits across all workers, by kind. Kinds without a handler here are passed over. Default: none. */
+  readonly kinds?: Readonly<Record<string, KindLimits>>;
   /** How long a dead worker keeps its jobs. Default 30,000; 100 to 86,400,000. Extended every third of it. */
   readonly leaseMs?: number;
   /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
@@ -84,6 +94,10 @@ const MAX_CLAIM = 1_000;
 /** So many full claims in a row are a backlog. One alone says little: with one slot every claim is full. */
 const BACKLOG_CLAIMS = 5;
 const MAX_BACKOFF_MS = 10_000;
+/** One claim of so many may begin with what has waited longest, so that a low priority never starves. */
+const RESERVE_EVERY = 10;
+/** A limit that is used up is looked at again after so long at most: nobody notifies of it. */
+const LIMITED_POLL_MS = 200;
 /** A claim whose answer comes later than that gives its jobs back. Less than the patience below, or none came. */
 const MAX_CLAIM_MS = 10_000;
 /** How long a connection may leave a question unanswered before it is thrown away: a third of the lease, within these. */
@@ -100,9 +114,19 @@ export function createWorker(options: WorkerOptions): Worker {
 
 interface Kind {
   readonly options: KindOptions;
+  readonly rule: KindRule | undefined;
+  readonly ramp: FailureRamp;
   /** Claimed and not yet ended. */
   running: number;
 }
+
+function demandOf(kind: string, { options, rule }: Kind, limit: number): KindDemand {
+  const demand = { kind, limit, park: options.onLeaseExpired === 'park' };
+  return rule === undefined ? demand : { ...demand, rule };
+}
+
+/** A provider that says when to come again is there. */
+const asksForLater = (end: HandlerEnd): boolean => end.type === 'threw' && end.error instanceof RetryAfter;
 
 const NOT_STARTED: HandlerEnd = { type: 'threw', error: new LeaseLost() };
 
@@ -120,6 +144,8 @@ class JobWorker implements Worker {
   readonly #emit: ((event: WorkerEvent) => void) | undefined;
   readonly #leases: Leases;
   readonly #settler: Settler;
+  readonly #turns: Turns;
+  readonly #return = new ReturnRamp();
   readonly #upkeep: Upkeep | undefined;
   readonly #wakeUp: Wake | undefined;
 
@@ -132,6 +158,8 @@ class JobWorker implements Worker {
   #fullClaims = 0;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
   readonly #floors = new Floors();
+  /** Claims since the last one that began with what had waited longest. */
+  #sinceReserve = 0;
   #idlePollMs = MIN_CLAIM_MS;
   readonly #solo: SoloPatience;
   /** Nothing was due at the last look. */
@@ -144,11 +172,13 @@ class JobWorker implements Worker {
   constructor(options: WorkerOptions) {
     this.#concurrency = bounded('concurrency', options.concurrency ?? 10, 1, 10_000);
     this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
-    this.#pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
+    const pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
     const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
     const kinds = checkHandlers(options.handlers);
+    const limits = checkKindLimits(options.kinds ?? {});
+    this.#pollMs = limits.size > 0 ? Math.min(pollMs, LIMITED_POLL_MS) : pollMs;
     this.#kinds = new Map(
-      [...kinds].map(([kind, kindOptions]) => [kind, { options: kindOptions, running: 0 }]),
+      [...kinds].map(([kind, kindOptions]) => [kind, this.#newKind(kindOptions, limits.get(kind))]),
     );
     const retention = checkRetention(options);
     this.#solo = new SoloPatience(this.#leaseMs);
@@ -168,11 +198,14 @@ class JobWorker implements Worker {
       ...shared,
       onSettled: ({ run, outcome }, written) => {
         this.#leases.remove(run);
-        if (written) this.#emit?.({ type: 'settled', job: run.job, outcome });
-        else this.#lost(run);
+        if (written) {
+          this.#emit?.({ type: 'settled', job: run.job, outcome });
+          if (outcome.type === 'complete' || outcome.type === 'discard') this.#turns.ended(run.job);
+        } else this.#lost(run);
         this.#slotFreed.fire();
       },
     });
+    this.#turns = new Turns({ ...shared, onPromoted: () => this.wake() });
     if (options.listen !== undefined) {
       this.#wakeUp = new Wake({
         ...{ store: this.#store, db: this.#db, worker: this.#name, connect: options.listen, log: this.#log },
@@ -229,7 +262,8 @@ class JobWorker implements Worker {
     }
     await this.#wakeUp?.stop();
     await this.#giveBack([...this.#executing]);
-    await within(this.#settler.drained(), Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
+    const written = this.#settler.drained().then(() => this.#turns.drained());
+    await within(written, Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
       this.#databaseError(error),
     );
     this.#leases.stop();
@@ -243,6 +277,7 @@ class JobWorker implements Worker {
         backoffMs = 50;
       } catch (error) {
         this.#databaseError(error);
+        this.#return.lost();
         // Jittered, so that a fleet does not come back in step.
         await this.#nudged.wait(backoffMs * (0.5 + Math.random()));
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
@@ -256,7 +291,8 @@ class JobWorker implements Worker {
     if (this.#solo.shouldLook(performance.now())) await this.#lookForSolo(false);
     if (this.#solo.waiting && (await this.#soloTurn())) return;
     const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
-    const free = this.#concurrency - this.#executing.size - unsettled;
+    const slots = this.#return.slots(this.#concurrency, performance.now());
+    const free = slots - this.#executing.size - unsettled;
     const demands = this.#demands();
     if (free <= 0 || demands.length === 0) return this.#slotFreed.wait(this.#pollMs);
     const sinceMs = performance.now() - this.#lastClaimAt;
@@ -270,8 +306,11 @@ class JobWorker implements Worker {
     );
     const sentAt = performance.now();
     const floors = this.#floors.at(sentAt);
+    this.#sinceReserve += 1;
+    const oldest = floors.length === 0 && this.#sinceReserve >= RESERVE_EVERY;
+    if (oldest) this.#sinceReserve = 0;
     const claimed = await this.#claim((db) => {
-      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs, floors);
+      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs, floors, oldest);
     });
     this.#floors.claimed(claimed, floors, sentAt, performance.now());
     if (claimed.length > 0) this.#idle = false;
@@ -298,12 +337,13 @@ class JobWorker implements Worker {
     const kinds = [...this.#kinds];
     this.#rotation = (this.#rotation + 1) % kinds.length;
     return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
-      .map(([kind, { options, running }]) => ({
-        kind,
-        limit: (options.concurrency ?? this.#concurrency) - running,
-        park: options.onLeaseExpired === 'park',
-      }))
+      .map(([kind, entry]) => demandOf(kind, entry, entry.ramp.slots - entry.running))
       .filter((demand) => demand.limit > 0);
+  }
+
+  #newKind(options: KindOptions, limits: KindRule | undefined): Kind {
+    const rule = options.onDeadHead === 'block' ? { ...limits, holds: true } : limits;
+    return { options, rule, ramp: new FailureRamp(options.concurrency ?? this.#concurrency), running: 0 };
   }
 
   /** Claims, and has the jobs started. Local deadlines count from before the request. */
@@ -313,6 +353,7 @@ class JobWorker implements Worker {
     const maxMs = Math.min(this.#leaseMs, MAX_CLAIM_MS);
     const jobs = await within(ask(this.#db), maxMs, (late) => void this.#release(late));
     this.ready = true;
+    this.#return.answered(performance.now());
     if (jobs.length === 0) return jobs;
     const runs = jobs.map((job) => this.#begin(job, sentAt + this.#leaseMs));
     this.#emit?.({ type: 'claimed', jobs });
@@ -347,6 +388,8 @@ class JobWorker implements Worker {
     else {
       const outcome = settle(run.job, end, kind.options.retryPolicy ?? DEFAULT_RETRY_POLICY, Math.random());
       this.#settler.push({ run, outcome });
+      if (outcome.type === 'complete') kind.ramp.succeeded();
+      if (outcome.type === 'retry' && !asksForLater(end)) kind.ramp.failed();
       if (end.type === 'threw') {
         const { id, kind: name, attempt } = run.job;
         const fields = { job: id, kind: name, attempt, outcome: outcome.type, ...errorFields(end.error) };
@@ -365,9 +408,7 @@ class JobWorker implements Worker {
       await this.#slotFreed.wait(this.#pollMs);
       return true;
     }
-    const all = [...this.#kinds].map(([kind, { options }]) => {
-      return { kind, limit: 1, park: options.onLeaseExpired === 'park' };
-    });
+    const all = [...this.#kinds].map(([kind, entry]) => demandOf(kind, entry, 1));
     const claimed = await this.#claim(async (db) => {
       const job = await this.#store.claimSolo(db, all, this.#name, this.#leaseMs);
       return job === null ? [] : [job];

@@ -124,7 +124,7 @@ describe('settings that talk the planner out of indexes', () => {
   /** Compiling costs 187 ms a claim and planning anew some of it; neither shows in pages. */
   test('the function pins what costs time and not pages', async () => {
     const { rows } = await db.pool.query(
-      `select proconfig from pg_proc where oid = 'unbroker.claim(text[],int[],bool[],int,text,interval,bigint[])'::regprocedure`,
+      `select proconfig from pg_proc where oid = 'unbroker.claim(text[],int[],bool[],int,text,interval,bigint[],jsonb,bool)'::regprocedure`,
     );
     expect(rows[0].proconfig).toEqual(
       expect.arrayContaining(['jit=off', 'plan_cache_mode=force_generic_plan']),

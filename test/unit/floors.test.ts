@@ -2,7 +2,8 @@ import { expect, test } from 'vitest';
 import { Floors } from '../../src/jobs/floors.js';
 import type { ClaimedJob } from '../../src/jobs/job.js';
 
-const job = (id: string, kind = 'a', priority = 0): ClaimedJob => ({ id, kind, priority }) as ClaimedJob;
+const job = (id: string, kind = 'a', priority = 0): ClaimedJob =>
+  ({ id, kind, priority, orderingKey: null }) as ClaimedJob;
 
 test('the first claim starts at the head, those of the next second behind the last jobs', () => {
   const floors = new Floors();

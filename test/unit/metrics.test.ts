@@ -24,6 +24,7 @@ const job = (kind: string, runAtMs = Date.now()): ClaimedJob => ({
   dedupeKey: null,
   source: null,
   retryPolicy: null,
+  orderingKey: null,
 });
 
 test('labels that would end early come back as they were', () => {

@@ -26,6 +26,7 @@ function claimed(fields: Partial<ClaimedJob> = {}): ClaimedJob {
     dedupeKey: null,
     source: null,
     retryPolicy: null,
+    orderingKey: null,
     ...fields,
   };
 }

@@ -12,7 +12,7 @@ export const unbroker: Contender = {
   unfinished: `
 select exists (
   select from unbroker.jobs
-  where state = 'ready' and cron is null and not solo and kind = '${KIND}' and priority = 0 and run_at <= now()
+  where state = 'ready' and cron is null and not solo and ordering_key is null and kind = '${KIND}' and priority = 0 and run_at <= now()
 ) or exists (select from unbroker.jobs where state = 'running') as unfinished`,
 
   async install(url) {
