@@ -5,6 +5,7 @@
 import { Command } from 'commander';
 import { run } from './context.js';
 import type { RunOptions } from './drain-run.js';
+import type { UndoCommandOptions } from './drain-undo.js';
 
 export function drainCommand(): Command {
   const drain = new Command('drain').description('take what is in flight on RabbitMQ into the jobs table');
@@ -21,6 +22,25 @@ export function drainCommand(): Command {
     .action(
       run(async (context, options: RunOptions) =>
         (await import('./drain-run.js')).runDrain(context, options),
+      ),
+    );
+  drain
+    .command('undo')
+    .description('the way back: jobs that nobody has touched return to their queues; resumable')
+    .option('--group <name...>', 'only these groups (default: all that were drained)')
+    .option('--kind <kind...>', 'only jobs of these kinds')
+    .option(
+      '--delayed <choice>',
+      'jobs not due yet: return (with what is left of the delay) or keep',
+      'return',
+    )
+    .option('--via <choice>', 'own: messages keep their routing key; default: the default exchange', 'own')
+    .option('--rate <n>', 'messages per second at most')
+    .option('--when-ambiguous <choice>', 'stop, resend (doubles at worst) or assume (gaps at worst)', 'stop')
+    .option('--dry-run', 'count and read, publish and write nothing')
+    .action(
+      run(async (context, options: UndoCommandOptions) =>
+        (await import('./drain-undo.js')).undoDrain(context, options),
       ),
     );
   return drain;
