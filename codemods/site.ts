@@ -17,6 +17,7 @@ import { hoistsOf } from './hoists.js';
 import { BROKERS } from './packages.js';
 import type { Analysis } from './program.js';
 import { type PublishFacts, PublishReader } from './publish.js';
+import { eventsOf } from './publishes/rascal.js';
 import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
@@ -103,10 +104,10 @@ export class SiteReader {
     const use = useOf(call);
     const publish = this.reader.read(call);
     const statement = use.statement ?? statementOf(call);
-    const obstacles: Obstacle[] = [
-      ...this.generated(call),
-      ...(use.obstacle === undefined ? [] : [use.obstacle]),
-    ];
+    const events = publish.idiom.startsWith('rascal') ? eventsOf(call) : undefined;
+    const misuse: Obstacle | undefined =
+      events === undefined ? use.obstacle : { code: 'publication-events', what: events };
+    const obstacles: Obstacle[] = [...this.generated(call), ...(misuse === undefined ? [] : [misuse])];
     const base = { call, statement, functionName: describe(scope), awaited: use.awaited };
     const found = statement === undefined ? undefined : this.transactionOf(scope, statement);
     const pool =

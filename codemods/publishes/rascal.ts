@@ -6,7 +6,7 @@
 import { ts } from 'ts-morph';
 import type { Obstacle } from '../reasons.js';
 import type { Callee } from '../resolve.js';
-import { bare, isFn, quote } from '../syntax.js';
+import { bare, eachNode, isFn, quote, scopeOf } from '../syntax.js';
 import type { Value } from '../values.js';
 import { argumentsOf, type BrokerCall, type BrokerTools } from './broker-call.js';
 
@@ -36,6 +36,31 @@ export function match(call: ts.CallExpression, callee: Callee, tools: BrokerTool
     obstacles,
     notes: [],
   };
+}
+
+/** `publication.on('error', …)` on what a publish gave: the handlers say what became of the message. */
+export function eventsOf(call: ts.CallExpression): string | undefined {
+  let e: ts.Node = call;
+  while (ts.isAwaitExpression(e.parent) || ts.isParenthesizedExpression(e.parent)) e = e.parent;
+  if (isListening(e)) return quote(e.parent);
+  const declaration = e.parent;
+  if (!ts.isVariableDeclaration(declaration) || !ts.isIdentifier(declaration.name)) return undefined;
+  const name = declaration.name.text;
+  const uses: ts.Identifier[] = [];
+  eachNode(scopeOf(call), (n) => {
+    if (ts.isIdentifier(n) && n.text === name && n.parent !== declaration) uses.push(n);
+  });
+  const [first] = uses;
+  return first !== undefined && uses.every(isListening) ? quote(first.parent) : undefined;
+}
+
+function isListening(e: ts.Node): boolean {
+  const access = e.parent;
+  return (
+    ts.isPropertyAccessExpression(access) &&
+    access.expression === e &&
+    /^(?:on|once|addListener)$/.test(access.name.text)
+  );
 }
 
 /** A text is a routing key; an object may hold `routingKey` and `options`, and nothing else that we know to map. */

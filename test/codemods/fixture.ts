@@ -31,6 +31,8 @@ export interface Expectation {
   readonly degraded?: boolean;
   /** false: without node_modules, nothing from packages has a type. */
   readonly installed?: boolean;
+  /** Packages that the fixture imports, beside pg and amqplib: this repository's own, or the declarations in stubs/. */
+  readonly packages?: readonly string[];
   /** `file:line level` or `file:line refused reason`, in order. */
   readonly sites: readonly string[];
   readonly skipped?: readonly string[];
@@ -52,7 +54,7 @@ export function openFixture(name: string): Workspace {
   const expected = JSON.parse(readFileSync(join(FIXTURES, name, 'expect.json'), 'utf8')) as Expectation;
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'codemod-')));
   cpSync(join(FIXTURES, name, 'input'), folder, { recursive: true });
-  if (expected.installed !== false) linkPackages(folder);
+  if (expected.installed !== false) linkPackages(folder, expected.packages);
   return {
     name,
     folder,
@@ -71,12 +73,17 @@ export function openFixture(name: string): Workspace {
   };
 }
 
-export function linkPackages(folder: string): void {
-  for (const name of PACKAGES) {
-    const link = join(folder, 'node_modules', name);
-    mkdirSync(dirname(link), { recursive: true });
-    symlinkSync(join(REPOSITORY, 'node_modules', name), link);
+export function linkPackages(folder: string, more: readonly string[] = []): void {
+  for (const name of [...PACKAGES, ...more]) {
+    const stub = join(HERE, 'stubs', name);
+    link(folder, name, existsSync(stub) ? stub : join(REPOSITORY, 'node_modules', name));
   }
+}
+
+function link(folder: string, name: string, target: string): void {
+  const path = join(folder, 'node_modules', name);
+  mkdirSync(dirname(path), { recursive: true });
+  symlinkSync(target, path);
 }
 
 /** Relative path to text of every file below, node_modules left out. */
@@ -135,7 +142,11 @@ export function diagnosticsOf(folder: string): string[] {
     return parsed.get(name);
   };
   const options = { ...COMPILER, ...aliasesOf(folder) };
-  const paths = { ...options.paths, 'unbroker/enqueue': [join(REPOSITORY, 'src', 'enqueue.ts')] };
+  const paths = {
+    ...options.paths,
+    'unbroker/enqueue': [join(REPOSITORY, 'src', 'enqueue.ts')],
+    'unbroker/transactions': [join(REPOSITORY, 'adapters', 'transactions', 'index.ts')],
+  };
   const program = ts.createProgram({ rootNames: roots, options: { ...options, paths }, host });
   return ts
     .getPreEmitDiagnostics(program)
