@@ -23,6 +23,13 @@ export interface Config {
   readonly drain?: DrainConfig;
   readonly serve?: ServeConfig;
   readonly notify?: NotifyConfig;
+  readonly relay?: RelayConfig;
+}
+
+/** Of `relay.amqp`, which `unbroker work` serves when the AMQP URL is set. */
+export interface RelayConfig {
+  /** A message that no queue takes: `retry` (default) by the kind's policy, or `dead` at once. */
+  readonly onUnroutable?: 'retry' | 'dead';
 }
 
 export interface WorkerConfig {
@@ -83,6 +90,7 @@ const checkShape = object({
   drain: checkDrainConfig,
   serve: checkServeConfig,
   notify: checkNotifyConfig,
+  relay: object({ onUnroutable: oneOf('retry', 'dead') }),
 });
 
 /** Throws `config-invalid` (exit 2), naming the key and what it must be. */

@@ -2,7 +2,7 @@
  * From a delivery to the row that it becomes, with the note that the ledger keeps. One pure decision per message; it
  * never throws and never drops: what cannot be mapped is a dead row of kind `unmapped` with its reason.
  */
-import { type ImportedJob, LIMITS } from '../../src/jobs/job.js';
+import { type ImportedJob, type Json, LIMITS } from '../../src/jobs/job.js';
 import { isStorable, storableText } from '../../src/jobs/text.js';
 import { type BodyNote, type ReadBody, readBody } from './body.js';
 import { type Death, type Delivery, readDeaths } from './delivery.js';
@@ -12,6 +12,8 @@ import type { QueueRole, RuleAnswer, Rules } from './drain-config.js';
 import { type Due, dueAt } from './due.js';
 import { bodyError, fateOf, type Outcome, UNMAPPED } from './fate.js';
 import { findField, integerOf } from './headers.js';
+import { withoutExpiration } from './publication.js';
+import { RELAY_AMQP } from './relay-kind.js';
 import { type Identity, rowHeaders, shortText } from './row-headers.js';
 
 export type { Outcome } from './fate.js';
@@ -121,7 +123,8 @@ function toRow(
   const { fields } = dialect;
   const kind = usableKind(rule.kind ?? fields.kind(view));
   const opaque = fields.opaque?.(view);
-  const { payloadText, body, note, type } = payloadOf(view, fields, kind !== null, opaque !== undefined);
+  const { payloadText, body, note, type } =
+    kind === RELAY_AMQP ? verbatim(delivery) : payloadOf(view, fields, kind !== null, opaque !== undefined);
   if (note !== null) notes.push(`body-${note}`);
   const due = dueOf(view, queue, rule, fields);
   if (!due.exact) notes.push('run-at-bounds');
@@ -129,9 +132,10 @@ function toRow(
   const left = fields.attemptsLeft?.(view);
   const wanted =
     rule.maxAttempts ?? fields.maxAttempts?.(view) ?? (left === undefined ? left : attempts + left);
-  const unread = opaque ?? (note === null ? undefined : bodyError(note));
+  const unread = kind === RELAY_AMQP ? undefined : (opaque ?? (note === null ? undefined : bodyError(note)));
   const fate = fateOf(view, { fields, rule, kind, unread, attempts });
   const identity = identityOf(view, fields, attempts);
+  const headers = rowHeaders(view, dialect, identity, notes);
   const job: ImportedJob = {
     kind: kind ?? UNMAPPED,
     payloadText,
@@ -143,7 +147,7 @@ function toRow(
     attempts,
     maxAttempts: maxAttemptsOf(wanted, attempts),
     dedupeKey: null,
-    headers: rowHeaders(view, dialect, identity, notes),
+    headers: kind === RELAY_AMQP ? { ...headers, relay: relayOf(view, fields) } : headers,
     source: context.source(queue.name),
     error: fate.error,
   };
@@ -190,6 +194,22 @@ function usableKind(kind: string | undefined): string | null {
     ? kind
     : null;
 }
+
+/** Back to the one queue that its consumers read, as it was; through its exchange a fan-out would double. */
+function relayOf(view: MessageView, fields: DialectFields): Readonly<Record<string, Json>> {
+  const { delivery, role } = view;
+  const { exchange, routingKey } = delivery;
+  const queue = homeOf(view, fields);
+  // Nobody knows where it leads: the wait queue lets it go at once, and the broker knows.
+  const waited = role === 'wait' && queue === delivery.queue;
+  const bytes = role === 'wait' && !waited ? withoutExpiration(delivery) : delivery.bytes;
+  const properties = bytes.toString('base64');
+  return { exchange, routingKey, queue, properties, ...(waited ? { waited } : {}) };
+}
+
+const verbatim = ({ body, properties }: Delivery): Payload => ({
+  ...{ payloadText: null, body, note: null, type: shortText(properties.contentType ?? '') || null },
+});
 
 interface Payload {
   readonly payloadText: string | null;

@@ -25,7 +25,7 @@ export function rowHeaders(
   dialect: Dialect,
   identity: Identity | null,
   notes: readonly string[],
-): Json {
+): Readonly<Record<string, Json>> {
   const { delivery } = view;
   const { properties, headers } = delivery;
   const out: Record<string, Json> = {};

@@ -42,6 +42,8 @@ export interface Context {
   listen(): Promise<pg.Client>;
   /** AMQP URL from the environment. Throws `amqp-url-missing`. */
   amqpUrl(): string;
+  /** True when it is set, well or not. */
+  hasAmqpUrl(): boolean;
 }
 
 const CONFIG_NAMES = [
@@ -118,6 +120,7 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
       await client.connect();
       return client;
     },
+    hasAmqpUrl: () => Boolean(process.env[config.amqpUrlEnv ?? 'AMQP_URL']),
     amqpUrl: () => urlFrom(config.amqpUrlEnv ?? 'AMQP_URL', ['amqp:', 'amqps:'], 'amqp', 'amqp://localhost'),
   };
 }

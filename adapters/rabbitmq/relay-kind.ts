@@ -1,0 +1,4 @@
+/** The name of the kind that publishes a message; apart from its handler so that a drain need not load a publisher. */
+
+/** Payload: `{exchange, routingKey, body | text | base64, properties?, headers?}`; of a drained row: the message's own bytes. */
+export const RELAY_AMQP = 'relay.amqp';
