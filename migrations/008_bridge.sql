@@ -26,7 +26,7 @@ create table {schema}.drain_offsets (
 
 -- Who published late, by what the messages themselves say.
 create table {schema}.drain_publishers (
-  run              bigint      not null references {schema}.drain_runs (id),
+  run              bigint      not null,               -- of drain_runs
   number           integer     not null,               -- within the run; the last one holds all that came after
   queue            text        not null,
   exchange         text        not null,

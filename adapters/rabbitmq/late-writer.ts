@@ -32,6 +32,8 @@ export interface GroupRun {
   readonly scope: KeyScope;
   readonly source: MappingContext['source'];
   readonly findings: Findings;
+  /** Some ack may not have reached the broker: what comes back without an id may be written already. */
+  readonly inDoubt: boolean;
 }
 
 export interface LateWriterOptions {
@@ -131,7 +133,7 @@ export class LateWriter {
     return { source, rules, nowMs: Date.now(), trustDeliveryCount: false, careful: this.#careful };
   }
 
-  async #judge(prepared: readonly PreparedMessage[], { scope }: GroupRun): Promise<Judged[]> {
+  async #judge(prepared: readonly PreparedMessage[], { scope, inDoubt }: GroupRun): Promise<Judged[]> {
     const { bridgeLedger, client, rules } = this.options;
     const reused = (queue: string): boolean => rules.for({ queue }).ids === 'reused';
     const named = prepared.map((message) => nameMessage(message, scope, reused));
@@ -146,7 +148,7 @@ export class LateWriter {
     return named.map((each) => {
       const own = answers.slice(next, next + each.identities.length);
       next += each.identities.length;
-      return decide(each, own, before);
+      return decide(each, own, before, inDoubt);
     });
   }
 
@@ -189,6 +191,7 @@ function decide(
   each: NamedMessage,
   answers: readonly { readonly same: boolean; readonly otherContents: boolean }[],
   before: Map<string, Set<string>>,
+  inDoubt: boolean,
 ): Judged {
   const { message, identities } = each;
   const { fingerprint: print } = message;
@@ -201,7 +204,7 @@ function decide(
   before.set(identity, here.add(print));
   return {
     message,
-    verdict: judge(each, { same, otherContents }),
+    verdict: judge(each, { same, otherContents }, inDoubt),
     key: { identity, fingerprint: print },
   };
 }

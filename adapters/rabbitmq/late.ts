@@ -79,9 +79,11 @@ function hashOf(type: string, { broker, vhost }: KeyScope, ...parts: readonly st
   return hash.digest('hex');
 }
 
-export function judge({ named, mayBeBack, message }: NamedMessage, taken: Taken): Verdict {
+/** `inDoubt`: an ack may have been lost since the run began. After a clean start what is redelivered was only in hand. */
+export function judge({ named, mayBeBack, message }: NamedMessage, taken: Taken, inDoubt: boolean): Verdict {
   if (!named) {
-    return taken.same && mayBeBack && message.mapped.job !== null ? 'possible-double' : 'new';
+    const possible = inDoubt && taken.same && mayBeBack && message.mapped.job !== null;
+    return possible ? 'possible-double' : 'new';
   }
   if (taken.same) return mayBeBack ? 'again' : 'repeat';
   return taken.otherContents ? 'other-contents' : 'new';

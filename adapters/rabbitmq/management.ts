@@ -26,6 +26,19 @@ export interface Management {
   topology(vhost: string): Promise<Topology>;
   /** Unacknowledged messages of these queues together; null when any of them is unknown. Seconds behind. */
   unacked(vhost: string, queues: readonly string[]): Promise<number | null>;
+  /** Connections that have published, most first; null when this user may not see them. Seconds behind. */
+  publishers(vhost: string): Promise<readonly ConnectedPublisher[] | null>;
+}
+
+/** A connection with a channel that has published. */
+export interface ConnectedPublisher {
+  /** The broker's name of it: both addresses. */
+  readonly connection: string;
+  readonly user: string;
+  /** What the client calls itself; null when it does not. */
+  readonly name: string | null;
+  /** Messages, over its channels. */
+  readonly published: number;
 }
 
 /**
@@ -60,6 +73,16 @@ export async function findManagement(url: string): Promise<Management | null> {
       return counts.some((count) => count === null)
         ? null
         : counts.reduce<number>((sum, count) => sum + (count ?? 0), 0);
+    },
+    async publishers(vhost) {
+      const name = encodeURIComponent(vhost);
+      try {
+        const channels = await list(get, `/api/vhosts/${name}/channels`);
+        const connections = await list(get, `/api/vhosts/${name}/connections`);
+        return readPublishers(channels, connections);
+      } catch {
+        return null;
+      }
     },
   };
 }
@@ -159,6 +182,24 @@ function readBinding(binding: Fields): BindingInfo {
     destinationType: binding['destination_type'] === 'exchange' ? 'exchange' : 'queue',
     routingKey: String(binding['routing_key']),
   };
+}
+
+function readPublishers(channels: readonly Fields[], connections: readonly Fields[]): ConnectedPublisher[] {
+  const found = new Map<string, ConnectedPublisher>();
+  for (const channel of channels) {
+    const published = numberOf(fieldsOf(channel['message_stats'])['publish']) ?? 0;
+    const connection = textOf(fieldsOf(channel['connection_details'])['name']);
+    if (published === 0 || connection === null) continue;
+    const known = found.get(connection);
+    const whole = connections.find((each) => each['name'] === connection) ?? {};
+    found.set(connection, {
+      connection,
+      user: textOf(channel['user']) ?? '',
+      name: textOf(fieldsOf(whole['client_properties'])['connection_name']),
+      published: published + (known?.published ?? 0),
+    });
+  }
+  return [...found.values()].sort((a, b) => b.published - a.published);
 }
 
 const fieldsOf = (value: unknown): Fields =>

@@ -208,9 +208,6 @@ function obstaclesOf(queue: QueueInfo, role: QueueRole, edges: DeadLetterEdges):
   const obstacles: string[] = [];
   if (!queue.reachable) obstacles.push('its node or leader is down: what it holds is unknown');
   if (queue.exclusive) obstacles.push('exclusive: only its own connection can read it; stop the owner');
-  if (queue.autoDelete)
-    obstacles.push('auto-delete: it would be deleted with what is left when a drain stops midway');
-  if (queue.type === 'stream') obstacles.push('a stream: not supported yet');
   if (!['classic', 'quorum', 'stream'].includes(queue.type))
     obstacles.push(`queue type ${queue.type} is not supported`);
   if (role === 'wait' && edges.missing !== null) {

@@ -6,6 +6,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { EXIT, UnbrokerError } from '../errors.js';
+import { bridgeCommand } from './bridge.js';
 import { codemodCommand } from './codemod.js';
 import { doctorCommand } from './doctor.js';
 import { drainCommand } from './drain.js';
@@ -13,6 +14,7 @@ import { report } from './failure.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
 import { holdsPassword, printable, withoutSecrets } from './printable.js';
+import { rolesCommand } from './roles.js';
 import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
 import { serveCommand } from './serve.js';
@@ -64,11 +66,13 @@ const program = new Command('unbroker')
 
 const verbs = [
   migrateCommand(),
+  rolesCommand(),
   workCommand(),
   jobsCommand(),
   schedulesCommand(),
   doctorCommand(),
   drainCommand(),
+  bridgeCommand(),
   seamCommand(),
   serveCommand(),
   codemodCommand(),

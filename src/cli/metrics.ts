@@ -20,7 +20,7 @@ export function withMetricsFlags(command: Command): Command {
 export async function openMetrics(
   context: Context,
   { metricsPort, metricsHost }: MetricsFlags,
-  metrics: Metrics | undefined,
+  metrics: Pick<Metrics, 'text'> | undefined,
   ready: () => boolean,
 ): Promise<MetricsServer | undefined> {
   if (metricsPort === undefined || metrics === undefined) return undefined;
