@@ -24,6 +24,8 @@ interface WorkOptions extends MetricsFlags {
 /** Less than the 30 s that a container gets between SIGTERM and SIGKILL. */
 const DEFAULT_GRACE_MS = 25_000;
 
+const CONNECTIONS = 5;
+
 export function workCommand(): Command {
   const command = new Command('work')
     .description('claim jobs and run them with the handlers of the config')
@@ -38,7 +40,7 @@ export function workCommand(): Command {
 async function work(context: Context, options: WorkOptions): Promise<number> {
   const { graceMs = DEFAULT_GRACE_MS, ...settings } = workerSettings(context, options);
   const handlers = await loadHandlers(context);
-  const pool = await context.migratedPool(5);
+  const pool = await context.migratedPool(CONNECTIONS);
   const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0 };
   const names = { complete: 'done', retry: 'retried', snooze: 'snoozed', discard: 'dead' } as const;
   const metrics =
@@ -125,8 +127,20 @@ async function loadHandlers(context: Context): Promise<Record<string, Handler>> 
     const { createNotifyHandlers } = await import('../notify/index.js');
     Object.assign(
       handlers,
-      createNotifyHandlers({ config: context.config.notify, directory: context.directory }),
+      createNotifyHandlers({
+        config: context.config.notify,
+        directory: context.directory,
+        db: context.pool(CONNECTIONS),
+        schema: context.schema,
+      }),
     );
+  }
+  if (context.hasAmqpUrl()) {
+    const url = context.amqpUrl();
+    const { createAmqpRelay } = await import('../../adapters/rabbitmq/relay.js');
+    const { connectBroker } = await import('../../adapters/rabbitmq/broker.js');
+    const relay = createAmqpRelay({ connect: () => connectBroker(url), ...context.config.relay });
+    Object.assign(handlers, relay.handlers);
   }
   if (context.config.handlers !== undefined) {
     const path = resolve(context.directory, context.config.handlers);

@@ -8,16 +8,17 @@ import type { ClaimedJob, Json } from '../jobs/job.js';
 import { Discard, Snooze } from '../jobs/settle.js';
 import { readJson, toPlain } from '../json-text.js';
 import { errorFields } from '../log.js';
+import { refuseExpired } from './expiry.js';
 import { DeliveryError, deferralsOf, type Fate, MAX_DEFERRALS } from './fate.js';
 import { type Channel, type Message, MessageError, PARTS, readNotification } from './message.js';
 import type { Provider } from './provider.js';
-import type { Renderer } from './templates.js';
+import type { Rendering } from './rendering.js';
 
 export interface DeliveryOptions {
   readonly channel: Channel;
   readonly provider: Provider;
   /** null: only payloads with a `body` can be sent. */
-  readonly renderer: Renderer | null;
+  readonly rendering: Rendering | null;
   /** What to do when a send may or may not have happened. */
   readonly onAmbiguous: 'park' | 'resend';
 }
@@ -33,7 +34,7 @@ export function deliveryHandler(options: DeliveryOptions): KindOptions {
 }
 
 async function deliver(
-  { channel, provider, renderer, onAmbiguous }: DeliveryOptions,
+  { channel, provider, rendering, onAmbiguous }: DeliveryOptions,
   job: HandlerJob,
   context: HandlerContext,
 ): Promise<unknown> {
@@ -41,7 +42,8 @@ async function deliver(
   if (progress.sent !== undefined) return progress.sent;
   if (progress.unconfirmed !== undefined && onAmbiguous === 'park') throw parked(progress.unconfirmed);
 
-  const message = compose(job, channel, renderer);
+  refuseExpired(job.headers);
+  const message = await compose(job, channel, rendering);
   const deferrals = deferralsOf(job.progress);
   await context.checkpoint({ unconfirmed: provider.name, deferrals });
   const options = { idempotencyKey: job.id, signal: context.signal };
@@ -84,7 +86,7 @@ function parked(provider: string, error?: unknown): Discard {
 }
 
 /** Throws Discard: another start would find the same payload and, mostly, the same template. */
-function compose(job: ClaimedJob, channel: Channel, renderer: Renderer | null): Message {
+async function compose(job: ClaimedJob, channel: Channel, rendering: Rendering | null): Promise<Message> {
   try {
     const payload = readNotification(plainPayload(job));
     if (payload.template === null) {
@@ -95,8 +97,10 @@ function compose(job: ClaimedJob, channel: Channel, renderer: Renderer | null): 
       };
       return { id: job.id, channel, to: payload.to, parts };
     }
-    if (renderer === null) throw new MessageError('template-unknown', 'this worker has no templates folder');
-    const { parts } = renderer.render(payload.template, channel, payload.locale, payload.data);
+    if (rendering === null) throw new MessageError('template-unknown', 'this worker has no templates');
+    const { template, locale, data, version } = payload;
+    await rendering.load(template, version);
+    const { parts } = rendering.renderer.render(template, channel, locale, data, version);
     if (!PARTS[channel].some((part) => parts[part] !== undefined))
       throw new MessageError('template-invalid', `the template has no part for ${channel}`);
     return { id: job.id, channel, to: payload.to, parts };

@@ -7,6 +7,8 @@ import { smtpProvider } from '../../adapters/providers/smtp.js';
 import { gatewayProvider, webhookProvider } from '../../adapters/providers/webhook.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { KindOptions } from '../jobs/handler.js';
+import type { Queryable } from '../jobs/job.js';
+import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
 import { type AddressRules, addressRules } from './address.js';
 import type { NotifyConfig } from './config.js';
 import { deliveryHandler } from './handler.js';
@@ -14,8 +16,8 @@ import { CHANNELS, type Channel } from './message.js';
 import type { Provider } from './provider.js';
 import { relayHandler } from './relay.js';
 import { RELAY_HTTP } from './relay-kind.js';
+import { createRendering, type Rendering, tableOf } from './rendering.js';
 import { templateFiles } from './template-files.js';
-import { createRenderer, type Renderer } from './templates.js';
 
 export { checkNotifyConfig, type NotifyConfig } from './config.js';
 export { RELAY_HTTP } from './relay-kind.js';
@@ -26,6 +28,10 @@ export interface NotifyOptions {
   readonly directory: string;
   /** Default process.env. */
   readonly environment?: Readonly<Record<string, string | undefined>>;
+  /** Where templates that were pushed are; absent: only files. */
+  readonly db?: Queryable;
+  /** Default `unbroker`. */
+  readonly schema?: string;
 }
 
 /** Kinds that these handlers serve, whatever is configured: `relay.http` and `notify.<channel>`. */
@@ -41,12 +47,12 @@ export const NOTIFY_KINDS: readonly string[] = [
 export function createNotifyHandlers(options: NotifyOptions): Record<string, KindOptions> {
   const { config } = options;
   const rules = notifyAddressRules(config);
-  const renderer = notifyRenderer(options);
+  const rendering = notifyRendering(options);
   const handlers: Record<string, KindOptions> = { [RELAY_HTTP]: relayHandler(rules) };
   for (const channel of configuredChannels(config)) {
     const provider = createProvider(channel, options, rules);
     const onAmbiguous = config[channel]?.onAmbiguous ?? (channel === 'webhook' ? 'resend' : 'park');
-    handlers[`notify.${channel}`] = deliveryHandler({ channel, provider, renderer, onAmbiguous });
+    handlers[`notify.${channel}`] = deliveryHandler({ channel, provider, rendering, onAmbiguous });
   }
   return handlers;
 }
@@ -55,12 +61,12 @@ export function configuredChannels(config: NotifyConfig): Channel[] {
   return CHANNELS.filter((channel) => config[channel] !== undefined);
 }
 
-/** null without a templates folder. */
-export function notifyRenderer({ config, directory }: NotifyOptions): Renderer | null {
-  if (config.templates === undefined) return null;
-  const { defaultLocale } = config;
-  const source = templateFiles(resolve(directory, config.templates));
-  return createRenderer(source, defaultLocale === undefined ? {} : { defaultLocale });
+/** null without a templates folder and without a database. */
+export function notifyRendering({ config, directory, db, schema }: NotifyOptions): Rendering | null {
+  const { templates, defaultLocale } = config;
+  if (templates === undefined && db === undefined) return null;
+  const files = templates === undefined ? null : templateFiles(resolve(directory, templates));
+  return createRendering({ files, table: tableOf(db, schema ?? DEFAULT_SCHEMA), defaultLocale });
 }
 
 export function notifyAddressRules(config: NotifyConfig): AddressRules {

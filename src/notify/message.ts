@@ -26,6 +26,10 @@ export function isTemplateKey(value: unknown): value is string {
   return typeof value === 'string' && /^[a-z0-9][a-z0-9-]{0,99}$/.test(value);
 }
 
+export function isTemplateVersion(value: unknown): value is number {
+  return Number.isInteger(value) && (value as number) >= 1 && (value as number) <= 2_147_483_647;
+}
+
 export function isLocale(value: unknown): value is string {
   return typeof value === 'string' && /^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$/.test(value);
 }
@@ -49,6 +53,8 @@ export function isHeaderText(value: string): boolean {
 export interface NotificationPayload {
   readonly to: string;
   readonly template: string | null;
+  /** Of the template, as it was when the notification was accepted; null = as it is. */
+  readonly version: number | null;
   readonly locale: string;
   /** Without prototypes; numbers that a double cannot hold are strings. */
   readonly data: { readonly [key: string]: unknown };
@@ -87,6 +93,7 @@ export function readNotification(payload: unknown): NotificationPayload {
   const {
     to,
     template = null,
+    version = null,
     locale = null,
     data = null,
     reference = null,
@@ -95,6 +102,7 @@ export function readNotification(payload: unknown): NotificationPayload {
   } = fields;
   if (typeof to !== 'string' || to === '') throw wrong('to is missing');
   if (template !== null && !isTemplateKey(template)) throw wrong('template is not a template key');
+  if (version !== null && !isTemplateVersion(version)) throw wrong('version is not a version');
   if (locale !== null && !isLocale(locale)) throw wrong('locale is not a locale');
   if (data !== null && !isObject(data)) throw wrong('data is not an object');
   for (const [name, value] of Object.entries({ reference, subject, body })) {
@@ -104,6 +112,7 @@ export function readNotification(payload: unknown): NotificationPayload {
   return {
     to,
     template: template as string | null,
+    version,
     locale: (locale as string | null) ?? DEFAULT_LOCALE,
     data: (data as NotificationPayload['data'] | null) ?? {},
     reference: reference as string | null,

@@ -11,6 +11,8 @@ import { AMBIGUOUS, DeliveryError, FINAL, httpFate, TRANSIENT } from './fate.js'
 
 export interface PostRequest {
   readonly url: string;
+  /** Default POST. */
+  readonly method?: string;
   readonly body: string | Buffer;
   readonly headers: Readonly<Record<string, string>>;
   readonly rules: AddressRules;
@@ -57,12 +59,12 @@ export async function post(given: PostRequest): Promise<PostAnswer> {
  */
 function exchange(
   url: URL,
-  { body, headers, rules, resolver = systemResolver }: PostRequest,
+  { body, headers, rules, method = 'POST', resolver = systemResolver }: PostRequest,
   deadline: AbortSignal,
 ): Promise<{ answer: PostAnswer; response: IncomingMessage }> {
   const content = Buffer.from(body);
   const options: RequestOptions = {
-    method: 'POST',
+    method,
     agent: false,
     headers: { ...headers, 'content-length': String(content.length), connection: 'close' },
     maxHeaderSize: MAX_HEADER_BYTES,

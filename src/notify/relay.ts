@@ -6,17 +6,20 @@ import type { HandlerContext, HandlerJob, KindOptions } from '../jobs/handler.js
 import { Discard, Snooze } from '../jobs/settle.js';
 import { type ObjectNode, objectText, readJson } from '../json-text.js';
 import type { AddressRules } from './address.js';
+import { refuseExpired } from './expiry.js';
 import { DeliveryError, deferralsOf, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
 import { post } from './post.js';
+import { refuseHeaders } from './relay-kind.js';
 
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
 export function relayHandler(rules: AddressRules): KindOptions {
   return {
     async handle(job, context) {
-      const { url, body } = read(job);
+      const request = read(job);
+      refuseExpired(job.headers);
       try {
-        const { status } = await call(url, body, job, context, rules);
+        const { status } = await call(request, job, context, rules);
         return { status };
       } catch (error) {
         throw await meaning(error, job, context);
@@ -25,14 +28,22 @@ export function relayHandler(rules: AddressRules): KindOptions {
   };
 }
 
-function call(url: string, body: string, job: HandlerJob, context: HandlerContext, rules: AddressRules) {
+interface Call {
+  readonly url: string;
+  readonly method: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | Buffer;
+}
+
+function call(request: Call, job: HandlerJob, context: HandlerContext, rules: AddressRules) {
   const headers = {
     'content-type': 'application/json',
+    ...request.headers,
     'idempotency-key': job.id,
     'webhook-id': job.id,
     'webhook-timestamp': String(Math.floor(Date.now() / 1_000)),
   };
-  return post({ url, body, headers, rules, signal: context.signal });
+  return post({ ...request, headers, rules, signal: context.signal });
 }
 
 /** 4xx ends it, as it did in the old services; a Retry-After is kept to; anything else is tried again. */
@@ -46,8 +57,8 @@ async function meaning(error: unknown, job: HandlerJob, context: HandlerContext)
   return new Snooze(Math.min(fate.retryAfterMs, MAX_RETRY_AFTER_MS));
 }
 
-/** The body from the exact text of the payload. */
-function read(job: HandlerJob): { url: string; body: string } {
+/** The call from the exact text of the payload. Throws Discard. */
+function read(job: HandlerJob): Call {
   let root: ObjectNode | null = null;
   try {
     const node = readJson(job.payloadText ?? '');
@@ -58,14 +69,38 @@ function read(job: HandlerJob): { url: string; body: string } {
   const url = root?.members.get('url');
   if (root === null || url?.type !== 'string')
     throw new Discard('the payload is not {url, data} or {url, body}', 'payload-invalid');
+  const method = root.members.get('method');
+  return {
+    url: url.value,
+    method: method?.type === 'string' ? method.value : 'POST',
+    headers: headersOf(root),
+    body: bodyOf(root, job),
+  };
+}
+
+/** Lower-case names, so that one given takes the place of ours. Throws Discard. */
+function headersOf(root: ObjectNode): Record<string, string> {
+  const node = root.members.get('headers');
+  if (node?.type !== 'object') return {};
+  if (refuseHeaders(node) !== null) throw new Discard('its headers cannot be sent', 'payload-invalid');
+  const entries = [...node.members].map(([name, value]) => [
+    name.toLowerCase(),
+    value.type === 'string' ? value.value : '',
+  ]);
+  return Object.fromEntries(entries) as Record<string, string>;
+}
+
+function bodyOf(root: ObjectNode, job: HandlerJob): string | Buffer {
+  const [text, base64] = [root.members.get('text'), root.members.get('base64')];
+  if (text?.type === 'string') return text.value;
+  if (base64?.type === 'string') return Buffer.from(base64.value, 'base64');
   const whole = root.members.get('body');
-  if (whole !== undefined) return { url: url.value, body: whole.raw };
-  const body = objectText({
+  if (whole !== undefined) return whole.raw;
+  return objectText({
     id: JSON.stringify(job.id),
     key: root.members.get('key')?.raw ?? JSON.stringify(job.id),
     data: root.members.get('data')?.raw ?? 'null',
     triggerTime: JSON.stringify(new Date().toISOString()),
     attempt: String(job.attempt),
   });
-  return { url: url.value, body };
 }

@@ -19,19 +19,30 @@ export interface TemplateVariant {
   readonly locale: string;
   readonly channel: Channel;
   readonly parts: Readonly<Partial<Record<Part, string>>>;
+  /** The key's version in the table; absent for a file. */
+  readonly version?: number;
 }
 
-/** All variants of a template; empty when there is none of that name. */
+/** All variants of a template, now or at a version of the table; empty when there is none of that name. */
 export interface TemplateSource {
-  variants(key: string): readonly TemplateVariant[];
+  variants(key: string, version?: number | null): readonly TemplateVariant[];
 }
 
+/** `version` null or absent: as it is now. */
 export interface Renderer {
-  variants(key: string): readonly TemplateVariant[];
+  variants(key: string, version?: number | null): readonly TemplateVariant[];
   /** The variant of the nearest locale: fr-CA, fr, the default locale, `default`. null when there is none. */
-  find(key: string, channel: Channel, locale: string): TemplateVariant | null;
+  find(key: string, channel: Channel, locale: string, version?: number | null): TemplateVariant | null;
   /** Throws MessageError: template-unknown, template-invalid, render-failed, header-injection. */
-  render(key: string, channel: Channel, locale: string, data: unknown): TemplateVariant;
+  render(
+    key: string,
+    channel: Channel,
+    locale: string,
+    data: unknown,
+    version?: number | null,
+  ): TemplateVariant;
+  /** Compiles and renders nothing. Throws MessageError template-invalid. */
+  check(parts: TemplateVariant['parts']): void;
   /** Only the part that becomes a header, for the door; null when there is none or it cannot be rendered. */
   renderSubject(variant: TemplateVariant, data: unknown): string | null;
 }
@@ -55,9 +66,14 @@ export function createRenderer(
   const compiler = new Compiler();
   const defaultLocale = options.defaultLocale ?? DEFAULT_LOCALE;
 
-  const find = (key: string, channel: Channel, locale: string): TemplateVariant | null => {
+  const find = (
+    key: string,
+    channel: Channel,
+    locale: string,
+    version: number | null = null,
+  ): TemplateVariant | null => {
     if (!isTemplateKey(key)) return null;
-    const variants = source.variants(key).filter((variant) => variant.channel === channel);
+    const variants = source.variants(key, version).filter((variant) => variant.channel === channel);
     for (const name of localeChain(locale, defaultLocale)) {
       const variant = variants.find((candidate) => candidate.locale === name);
       if (variant !== undefined) return variant;
@@ -66,10 +82,10 @@ export function createRenderer(
   };
 
   return {
-    variants: (key) => (isTemplateKey(key) ? source.variants(key) : []),
+    variants: (key, version) => (isTemplateKey(key) ? source.variants(key, version) : []),
     find,
-    render(key, channel, locale, data) {
-      const variant = find(key, channel, locale);
+    render(key, channel, locale, data, version) {
+      const variant = find(key, channel, locale, version);
       if (variant === null)
         throw new MessageError('template-unknown', `there is no such template for ${channel} in this locale`);
       const parts: Partial<Record<Part, string>> = {};
@@ -77,7 +93,16 @@ export function createRenderer(
         const text = variant.parts[part];
         if (text !== undefined) parts[part] = checkPart(part, compiler.fill(part, text, data));
       }
-      return { locale: variant.locale, channel, parts };
+      const { version: rendered } = variant;
+      return {
+        locale: variant.locale,
+        channel,
+        parts,
+        ...(rendered === undefined ? {} : { version: rendered }),
+      };
+    },
+    check(parts) {
+      for (const [part, text] of Object.entries(parts)) compiler.check(part as Part, text);
     },
     renderSubject(variant, data) {
       const text = variant.parts.subject;
@@ -159,6 +184,11 @@ class Compiler {
     if (text.length > TEMPLATE_LIMITS.outputLength)
       throw new MessageError('render-failed', `${part}: the output is too long`);
     return text;
+  }
+
+  /** Throws MessageError `template-invalid`. */
+  check(part: Part, source: string): void {
+    this.#compile(part, source);
   }
 
   #compile(part: Part, source: string): HandlebarsTemplateDelegate {

@@ -3,11 +3,13 @@
  * `render` turns the core's result into the old answer; both are pure. It knows neither the HTTP framework nor SQL.
  */
 
-import type { Enqueued, EnqueueOptions, Job } from '../jobs/job.js';
-import type { Carried, JobSearch } from '../jobs/store.js';
+import type { Job } from '../jobs/job.js';
 import type { JsonNode } from '../json-text.js';
 import type { Renderer } from '../notify/templates.js';
 import type { Service } from './config.js';
+import type { Answer, Parsed, Refusal, ResultOf, Scope, ShimResponse } from './operations.js';
+
+export * from './operations.js';
 
 /** A request after the server's own checks: body scanned, path decoded, each query name given once. */
 export interface ShimRequest {
@@ -18,111 +20,6 @@ export interface ShimRequest {
   /** null on a route that takes no body. */
   readonly body: JsonNode | null;
 }
-
-export interface ShimResponse {
-  readonly status: number;
-  /** Lower-case names; content-type is application/json unless given. */
-  readonly headers?: Readonly<Record<string, string>>;
-  /** null: empty. */
-  readonly body: string | null;
-}
-
-/** A job as a contract makes it: the payload stays the text the client sent. */
-export interface ShimJob extends EnqueueOptions {
-  readonly kind: string;
-  readonly payloadText: string;
-  /** Set when it was tried elsewhere before. */
-  readonly carried?: Carried;
-}
-
-/** Why a request is not done. `code` is kebab-case; the detail never quotes the request. May be returned or thrown. */
-export class Refusal extends Error {
-  readonly type = 'refusal';
-  constructor(
-    readonly status: number,
-    readonly code: string,
-    readonly detail: string,
-  ) {
-    super(detail);
-    this.name = 'Refusal';
-  }
-}
-
-/** By its mark, not its class: a team's contract may have been loaded with another copy of this file. */
-export function isRefusal(value: unknown): value is Refusal {
-  return value instanceof Error && (value as { type?: unknown }).type === 'refusal';
-}
-
-/** Which jobs a route may see and touch. */
-export interface Scope {
-  readonly kindPrefix?: string;
-  readonly sourcePrefix?: string;
-}
-
-export interface Enqueue {
-  readonly type: 'enqueue';
-  /** Up to LIMITS.enqueueBatch; all or none. */
-  readonly jobs: readonly ShimJob[];
-  /** True: render gets the rows as the database has them (a run_at counted by its clock). Default false. */
-  readonly readBack?: boolean;
-}
-
-/** `id`: the job's id, or the key that a message or client gave it. */
-export interface Find {
-  readonly type: 'find';
-  readonly id: string;
-  readonly scope: Scope;
-}
-
-export interface List {
-  readonly type: 'list';
-  readonly search: JobSearch;
-}
-
-export interface ListDead {
-  readonly type: 'list-dead';
-  readonly limit: number;
-}
-
-/** `cancel`: ready to cancelled; `run-now`: due now; `replay`: dead to ready; `dismiss`: dead to cancelled. */
-export interface Change {
-  readonly type: 'change';
-  readonly act: 'cancel' | 'run-now' | 'replay' | 'dismiss';
-  readonly id: string;
-  readonly scope: Scope;
-}
-
-/** Answered without the database. */
-export interface Answer {
-  readonly type: 'answer';
-  readonly response: ShimResponse;
-}
-
-export type Parsed = Enqueue | Find | List | ListDead | Change | Answer;
-
-export interface EnqueueResult {
-  readonly enqueued: readonly Enqueued[];
-  /** Empty unless `readBack` was asked for. */
-  readonly jobs: readonly Job[];
-}
-
-export interface ChangeResult {
-  readonly changed: boolean;
-  /** As it is now; null when there is no such job in the scope. */
-  readonly job: Job | null;
-}
-
-export type ResultOf<P extends Parsed> = P extends Enqueue
-  ? EnqueueResult
-  : P extends Find
-    ? Job | null
-    : P extends List
-      ? readonly Job[]
-      : P extends ListDead
-        ? { readonly jobs: readonly Job[]; readonly total: number }
-        : P extends Change
-          ? ChangeResult
-          : never;
 
 /** What parse may ask about this installation. All of it is in memory: no I/O. */
 export interface ContractContext {

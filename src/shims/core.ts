@@ -5,12 +5,17 @@
 import { prepare } from '../enqueue.js';
 import type { Enqueued, Job, Queryable } from '../jobs/job.js';
 import type { PreparedJob, Store } from '../jobs/store.js';
+import type { TemplateTable } from '../notify/template-table.js';
+import type { Schedules } from '../schedules.js';
 import { Batcher } from './batcher.js';
 import {
   type AnyRoute,
   type Change,
+  type ChangedMany,
+  type ChangeMany,
   type ChangeResult,
   type ContractContext,
+  type EditJob,
   type Enqueue,
   type EnqueueResult,
   type Find,
@@ -18,10 +23,19 @@ import {
   isRefusal,
   type Parsed,
   Refusal,
+  type ReplaceJob,
   type ShimJob,
   type ShimResponse,
 } from './contract.js';
 import type { RequestKey, Requests } from './requests.js';
+import {
+  changeSchedule,
+  editSchedule,
+  findSchedule,
+  listSchedules,
+  putSchedule,
+  type ScheduleActs,
+} from './schedule-acts.js';
 
 /** What we ask of a pool. pg.Pool has it. */
 export interface CorePool extends Queryable {
@@ -38,6 +52,10 @@ export interface CoreOptions {
   readonly pool: CorePool;
   readonly store: Store;
   readonly requests: Requests;
+  readonly schedules: Schedules;
+  readonly templates: TemplateTable;
+  /** Called after a template was changed here. */
+  readonly onTemplate?: (key: string) => void;
   /** Kinds among which a client's own id is looked for. */
   readonly kinds: readonly string[];
 }
@@ -47,6 +65,21 @@ const REPLAY_ATTEMPTS = 5;
 /** A repeat waits this long for the first request's transaction. */
 const LOCK_TIMEOUT = '10s';
 const MAX_DEAD_COUNTED = 1_000_000;
+const MAX_DEAD_GROUPED = 100_000;
+
+type Asked = Exclude<Parsed, { type: 'answer' }>;
+
+const READS: ReadonlySet<Parsed['type']> = new Set([
+  'find',
+  'list',
+  'list-dead',
+  'list-dead-groups',
+  'find-schedule',
+  'list-schedules',
+  'list-template-versions',
+]);
+/** One statement that changes something, or several that may each stand alone. */
+const ALONE: ReadonlySet<Parsed['type']> = new Set(['enqueue', 'change', 'change-schedule']);
 
 export class Core {
   readonly #batcher: Batcher;
@@ -60,14 +93,22 @@ export class Core {
   /** Throws Refusal; anything else thrown is the database's. */
   async run(route: AnyRoute, parsed: Parsed, key: RequestKey | null): Promise<ShimResponse> {
     if (parsed.type === 'answer') return parsed.response;
-    if (key === null || parsed.type === 'find' || parsed.type === 'list' || parsed.type === 'list-dead') {
-      return answerOf(route, await this.#execute(this.#options.pool, parsed, true), parsed);
-    }
-    return this.#once(route, parsed, key);
+    const { pool } = this.#options;
+    if (READS.has(parsed.type)) return answerOf(route, await this.#execute(pool, parsed, true), parsed);
+    const response =
+      key !== null
+        ? await this.#once(route, parsed, key)
+        : ALONE.has(parsed.type)
+          ? answerOf(route, await this.#execute(pool, parsed, true), parsed)
+          : await this.#transaction(async (client) =>
+              answerOf(route, await this.#execute(client, parsed, false), parsed),
+            );
+    if (parsed.type === 'put-template') this.#options.onTemplate?.(parsed.key);
+    return response;
   }
 
   /** The first request with this key does the work; all later ones get its answer. */
-  async #once(route: AnyRoute, parsed: Enqueue | Change, key: RequestKey): Promise<ShimResponse> {
+  async #once(route: AnyRoute, parsed: Asked, key: RequestKey): Promise<ShimResponse> {
     const { requests } = this.#options;
     return this.#transaction(async (client) => {
       const claimed = await requests.claim(client, key);
@@ -86,12 +127,8 @@ export class Core {
   }
 
   /** `batched`: single enqueues may join others in one statement, since nothing else belongs to their transaction. */
-  async #execute(
-    db: Queryable,
-    parsed: Exclude<Parsed, { type: 'answer' }>,
-    batched: boolean,
-  ): Promise<unknown> {
-    const { store } = this.#options;
+  async #execute(db: Queryable, parsed: Asked, batched: boolean): Promise<unknown> {
+    const { store, templates } = this.#options;
     switch (parsed.type) {
       case 'enqueue':
         return this.#enqueue(db, parsed, batched);
@@ -100,12 +137,39 @@ export class Core {
       case 'list':
         return store.search(db, parsed.search);
       case 'list-dead': {
-        const jobs = await store.list(db, { state: 'dead', limit: parsed.limit });
-        return { jobs, total: await store.countDead(db, MAX_DEAD_COUNTED) };
+        const jobs = await store.searchDead(db, parsed.filter, parsed.limit);
+        return { jobs, total: await store.countDeadWhere(db, parsed.filter, MAX_DEAD_COUNTED) };
       }
+      case 'list-dead-groups':
+        return store.deadGroups(db, parsed.filter, MAX_DEAD_GROUPED);
       case 'change':
         return this.#change(db, parsed);
+      case 'change-many':
+        return this.#changeMany(db, parsed);
+      case 'edit-job':
+        return this.#edit(db, parsed);
+      case 'replace-job':
+        return this.#replace(db, parsed);
+      case 'put-schedule':
+        return putSchedule(this.#acts, db, parsed);
+      case 'find-schedule':
+        return findSchedule(this.#acts, db, parsed);
+      case 'list-schedules':
+        return listSchedules(this.#acts, db, parsed);
+      case 'change-schedule':
+        return changeSchedule(this.#acts, db, parsed);
+      case 'edit-schedule':
+        return editSchedule(this.#acts, db, parsed);
+      case 'put-template':
+        return { version: await templates.put(db, parsed.key, parsed.changes) };
+      case 'list-template-versions':
+        return templates.versions(db, parsed.key, parsed.limit);
     }
+  }
+
+  get #acts(): ScheduleActs {
+    const { store, schedules } = this.#options;
+    return { store, schedules, findJob: (db, of) => this.#find(db, of) };
   }
 
   async #enqueue(db: Queryable, { jobs, readBack }: Enqueue, batched: boolean): Promise<EnqueueResult> {
@@ -153,6 +217,53 @@ export class Core {
     return { changed: changed.length === 1, job: await store.show(db, jobId) };
   }
 
+  /** The act on each of them that is in a state for it. */
+  async #changeMany(db: Queryable, { act, of, scope, limit }: ChangeMany): Promise<ChangedMany> {
+    const { store } = this.#options;
+    if ('ids' in of) {
+      const found: (Job | null)[] = [];
+      for (const id of of.ids) found.push(await this.#find(db, { id, scope }));
+      const wanted = found.filter((job): job is Job => job !== null).filter((job) => fits(act, job));
+      const changed = new Set(await this.#actOn(db, act, wanted));
+      const missed = of.ids.filter((_, index) => !changed.has(found[index]?.id ?? ''));
+      return { changed: [...changed], missed, more: false };
+    }
+    const found =
+      'dead' in of
+        ? await store.searchDead(db, of.dead, limit + 1)
+        : await store.search(db, { ...of.search, limit: limit + 1 });
+    const wanted = found.slice(0, limit).filter((job) => inScope(job, scope) && fits(act, job));
+    return { changed: await this.#actOn(db, act, wanted), missed: [], more: found.length > limit };
+  }
+
+  #actOn(db: Queryable, act: Change['act'], jobs: readonly Job[]): Promise<string[]> {
+    const [first] = jobs;
+    // In one order, so that two of them do not lock each other out.
+    const ids = jobs.map(({ id }) => id).sort();
+    return first === undefined ? Promise.resolve([]) : this.#act(db, act, first, ids);
+  }
+
+  async #edit(db: Queryable, { id, scope, states, edit }: EditJob): Promise<ChangeResult> {
+    const { store } = this.#options;
+    const found = await this.#find(db, { id, scope });
+    const held = found === null ? null : await store.holdJob(db, found.id);
+    if (held === null) return { changed: false, job: null };
+    const changed = states.includes(held.state) && (await store.editJob(db, held.id, edit(held)));
+    return { changed, job: await store.show(db, held.id) };
+  }
+
+  async #replace(db: Queryable, { job }: ReplaceJob): Promise<EnqueueResult> {
+    const { store } = this.#options;
+    await db.query('select pg_advisory_xact_lock(hashtextextended($1, 0))::text', [job.source]);
+    const before = await store.search(db, { source: job.source, states: ['ready'], limit: 1_000 });
+    if (before.length > 0)
+      await store.cancel(
+        db,
+        before.map(({ id }) => id),
+      );
+    return this.#enqueue(db, { type: 'enqueue', jobs: [job], readBack: true }, false);
+  }
+
   #act(db: Queryable, act: Change['act'], before: Job, ids: string[]): Promise<string[]> {
     const { store } = this.#options;
     switch (act) {
@@ -191,6 +302,11 @@ export class Core {
       client.release(broken);
     }
   }
+}
+
+/** A dead job is replayed and dismissed, one that waits is cancelled and hurried. */
+function fits(act: Change['act'], { state }: Job): boolean {
+  return state === (act === 'replay' || act === 'dismiss' ? 'dead' : 'ready');
 }
 
 /** A contract's answer; its own refusal of a result undoes nothing but says no. */

@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { UnbrokerError } from '../errors.js';
 import { within } from '../jobs/signal.js';
+import { TemplateNotLoaded } from '../notify/template-table.js';
 import { type ApiKey, mayEnqueue, mayUse, type Principal, presentedKey, principalOf } from './auth.js';
 import {
   type AnyRoute,
@@ -14,6 +15,7 @@ import {
   type Parsed,
   problem,
   Refusal,
+  type ShimRequest,
   type ShimResponse,
 } from './contract.js';
 import { type Core, parseWith } from './core.js';
@@ -44,6 +46,8 @@ export interface DoorOptions {
   /** Empty: anybody on this machine is let in. */
   readonly keys: readonly ApiKey[];
   readonly bodyBytes: number;
+  /** Reads a template that a contract's parse looks for; absent: there is no table of them. */
+  readonly loadTemplate?: (key: string, version: number | null) => Promise<void>;
   readonly answerTimeoutMs: number;
 }
 
@@ -55,6 +59,9 @@ export interface Arrived {
   readonly bytes: Buffer | null;
   readonly principal: Principal;
 }
+
+/** A batch may name a hundred templates; while they are read, the first may have grown old. */
+const MAX_LOADS = 400;
 
 export function mountedRoute(contract: Contract, route: AnyRoute): Mounted {
   const usual = ['POST', 'PUT', 'PATCH'].includes(route.method) ? 'json' : 'none';
@@ -98,15 +105,29 @@ export class Door {
       headers: head.headers as Record<string, string | undefined>,
       body: mounted.wantsBody ? readBody(bytes ?? Buffer.alloc(0)) : null,
     };
-    const parsed = parseWith(mounted.route, request, context);
+    const parsed = await this.#parse(mounted.route, request, context);
     checkKinds(parsed, principal);
     const key = requestKey(head, bytes, principal);
     return within(core.run(mounted.route, traced(parsed, head), key), answerTimeoutMs);
   }
 
+  /** Parsing does no I/O: when it needs a template that is not in memory, that is read and it starts again. */
+  async #parse(route: AnyRoute, request: ShimRequest, context: ContractContext): Promise<Parsed> {
+    for (let loads = 0; ; loads += 1) {
+      try {
+        return parseWith(route, request, context);
+      } catch (error) {
+        if (!(error instanceof TemplateNotLoaded) || loads >= MAX_LOADS) throw error;
+        await this.options.loadTemplate?.(error.key, error.version);
+      }
+    }
+  }
+
   /** Whatever was thrown, as a refusal. */
   refusalOf(error: unknown): Refusal {
     if (isRefusal(error)) return error;
+    const told = error instanceof UnbrokerError ? SAID[error.code] : undefined;
+    if (told !== undefined) return new Refusal(422, (error as UnbrokerError).code, told);
     const { code, statusCode } = error as { code?: unknown; statusCode?: unknown };
     if (statusCode === 413) return tooLarge(this.options.bodyBytes);
     if (typeof statusCode === 'number' && statusCode < 500)
@@ -123,6 +144,14 @@ export class Door {
     return new Refusal(500, 'internal', 'something failed here; the log says what');
   }
 }
+
+/** What the schedules API refuses, in words that quote nothing. */
+const SAID: Readonly<Record<string, string>> = {
+  'schedule-invalid':
+    'the schedule cannot be read; cron takes 5 fields, 6 with seconds first, a nickname (@daily) or @every 90s',
+  'schedule-never': 'the schedule would never fire',
+  'time-zone-unknown': 'there is no such time zone; give an IANA name such as Europe/Paris',
+};
 
 /** As the route's contract says no; problem+json where there is no route. */
 export function renderRefusal(refusal: Refusal, mounted: Mounted | undefined): ShimResponse {

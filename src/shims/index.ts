@@ -6,7 +6,10 @@ import type { Store } from '../jobs/store.js';
 import { errorFields, type Log } from '../log.js';
 import { refuseUrl } from '../notify/address.js';
 import type { NotifyConfig } from '../notify/config.js';
-import { configuredChannels, NOTIFY_KINDS, notifyAddressRules, notifyRenderer } from '../notify/index.js';
+import { configuredChannels, NOTIFY_KINDS, notifyAddressRules, notifyRendering } from '../notify/index.js';
+import type { Rendering } from '../notify/rendering.js';
+import { createTemplateTable } from '../notify/template-table.js';
+import { createSchedules } from '../schedules.js';
 import { type ApiKey, digestOf } from './auth.js';
 import type { KeyConfig, ServeConfig } from './config.js';
 import type { Contract, ContractContext } from './contract.js';
@@ -50,13 +53,23 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
     ...new Set([...NOTIFY_KINDS, ...(serve.kinds ?? []), ...Object.values(serve.targets ?? {})]),
   ];
   const requests = createRequests(store.schema);
+  const rendering = renderingOf(options);
   const server = createShimServer({
     contracts: [
       ...(serve.contracts ?? ['trio']).flatMap((name) => BUILT_IN[name] ?? []),
       ...(options.contracts ?? []),
     ],
-    context: contextOf(options, kinds),
-    core: new Core({ pool, store, requests, kinds }),
+    context: contextOf(options, kinds, rendering),
+    core: new Core({
+      pool,
+      store,
+      requests,
+      kinds,
+      schedules: createSchedules(store.schema),
+      templates: createTemplateTable(store.schema),
+      onTemplate: (key) => rendering?.forget(key),
+    }),
+    ...(rendering === null ? {} : { loadTemplate: rendering.load }),
     keys,
     log,
     ping: () => pool.query('select 1'),
@@ -80,14 +93,24 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
   };
 }
 
-function contextOf({ serve, notify, directory }: ShimsOptions, kinds: readonly string[]): ContractContext {
+/** null: which templates there are is not known here. */
+function renderingOf({ notify, directory, pool, store }: ShimsOptions): Rendering | null {
+  if (notify === undefined) return null;
+  return notifyRendering({ config: notify, directory, db: pool, schema: store.schema });
+}
+
+function contextOf(
+  { serve, notify }: ShimsOptions,
+  kinds: readonly string[],
+  rendering: Rendering | null,
+): ContractContext {
   const known = new Set(kinds);
   const rules = notifyAddressRules(notify ?? {});
   return {
     knowsKind: (kind) => known.has(kind),
     targets: serve.targets ?? {},
     channels: notify === undefined ? null : configuredChannels(notify),
-    renderer: notify === undefined ? null : notifyRenderer({ config: notify, directory }),
+    renderer: rendering?.renderer ?? null,
     refuseUrl: (url) => refuseUrl(url, rules),
   };
 }

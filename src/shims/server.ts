@@ -14,7 +14,7 @@ import { type Contract, isRefusal, problem, Refusal, type ShimResponse } from '.
 import { Door, type DoorOptions, type Mounted, mountedRoute, renderRefusal } from './door.js';
 import { hasBody, refuseHead, SERVER_LIMITS } from './request-rules.js';
 
-export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' | 'keys'> {
+export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' | 'keys' | 'loadTemplate'> {
   readonly contracts: readonly Contract[];
   readonly log: Log;
   /** Does the database answer? For /readyz. */
@@ -54,11 +54,12 @@ const LINGER = { bytes: 2_097_152, ms: 1_000 } as const;
 export function createShimServer(options: ShimServerOptions): ShimServer {
   const limits: Limits = { ...SERVER_LIMITS, ...options.limits };
   const app = createApp(limits);
-  const { context, core, keys } = options;
+  const { context, core, keys, loadTemplate } = options;
   const door = new Door({
     context,
     core,
     keys,
+    ...(loadTemplate === undefined ? {} : { loadTemplate }),
     bodyBytes: limits.bodyBytes,
     answerTimeoutMs: limits.answerTimeoutMs,
   });

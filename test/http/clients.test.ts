@@ -224,7 +224,7 @@ describe('notification', () => {
     await expect(notification.getTemplate('unknown')).rejects.toMatchObject({ status: 404 });
     await expect(
       notification.putTemplate('order-paid', { locale: 'en', channel: 'email', parts: {} }),
-    ).rejects.toMatchObject({ status: 422, code: 'unsupported' });
+    ).rejects.toMatchObject({ status: 400, code: 'invalid' });
   });
 
   it('says no as the old service did', async () => {

@@ -69,6 +69,8 @@ const job = (change: Partial<Job> = {}): Job => ({
   lockedUntil: null,
   lockedBy: null,
   dedupeKey: null,
+  orderingKey: null,
+  waitsForTurn: false,
   payloadText: '{"to": "ann@example.org", "template": "hello", "n": 9007199254740993}',
   bodyBytes: null,
   contentType: null,
@@ -259,7 +261,7 @@ describe('schedules', () => {
       headers: { target: { url: 'http://a.example/' } },
       payloadText: '{"url": "http://a.example/", "data": {"n": 9007199254740993}}',
     });
-    const { body } = render(schedulingContract, 'GET', '/schedules/:id', row);
+    const { body } = render(schedulingContract, 'GET', '/schedules/:id', { schedule: null, job: row });
     expect(body).toContain('"payload":{"n": 9007199254740993}');
     expect(JSON.parse(body ?? '')).toMatchObject({
       name: 'weekly',
@@ -269,7 +271,10 @@ describe('schedules', () => {
     });
     expect(
       JSON.parse(
-        render(schedulingContract, 'GET', '/schedules/:id', { ...row, source: 'trio:schedule' }).body ?? '',
+        render(schedulingContract, 'GET', '/schedules/:id', {
+          schedule: null,
+          job: { ...row, source: 'trio:schedule' },
+        }).body ?? '',
       ),
     ).toMatchObject({ name: '7' });
   });
@@ -281,9 +286,10 @@ describe('schedules', () => {
     [{ state: 'done', finishedAt: AT }, false, 409],
     [{ state: 'dead', finishedAt: AT }, false, 409],
   ])('%#: cancelled with %s', (change, changed, status) => {
-    expect(render(schedulingContract, 'DELETE', '/schedules/:id', { changed, job: job(change) }).status).toBe(
-      status,
-    );
+    expect(
+      render(schedulingContract, 'DELETE', '/schedules/:id', { changed, schedule: null, job: job(change) })
+        .status,
+    ).toBe(status);
   });
 });
 

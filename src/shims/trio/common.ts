@@ -2,9 +2,10 @@
  * What the three services of the trio share: their way of saying no, lists and times as they wrote them, and how a row
  * is read back. Pure.
  */
-import type { Job } from '../../jobs/job.js';
-import { type JsonNode, type ObjectNode, readJson } from '../../json-text.js';
+import type { Job, Json } from '../../jobs/job.js';
+import { type ArrayNode, type JsonNode, type ObjectNode, readJson } from '../../json-text.js';
 import { problem, type Refusal, type ShimResponse } from '../contract.js';
+import { invalid } from '../fields.js';
 
 /** Their clients read `error` and `message`; the rest is RFC 9457. */
 export function trioErrors(refusal: Refusal): ShimResponse {
@@ -20,7 +21,7 @@ export const listText = (items: readonly string[]): string => `{"items":[${items
 const KEPT_LIMITS = { maxDepth: 1_000, maxKeys: 1_000_000 };
 
 /** The payload as JSON with its text; null when the job carries bytes instead. */
-export function payloadOf(job: Job): JsonNode | null {
+export function payloadOf(job: Pick<Job, 'payloadText'>): JsonNode | null {
   if (job.payloadText === null) return null;
   try {
     return readJson(job.payloadText, KEPT_LIMITS);
@@ -38,8 +39,15 @@ export function memberText(node: ObjectNode | null, name: string): string {
   return node?.members.get(name)?.raw ?? 'null';
 }
 
+/** The row's headers with another target. */
+export function withTarget(row: Pick<Job, 'headers'>, target: Json): Readonly<Record<string, Json>> {
+  const { headers } = row;
+  const kept = typeof headers === 'object' && headers !== null && !Array.isArray(headers) ? headers : {};
+  return { ...(kept as Readonly<Record<string, Json>>), target };
+}
+
 /** What lies under these names in the headers, or undefined. A drain keeps a message's own under `amqp`. */
-export function headerOf(job: Job, ...path: readonly string[]): unknown {
+export function headerOf(job: Pick<Job, 'headers'>, ...path: readonly string[]): unknown {
   let value: unknown = job.headers;
   for (const name of path) {
     if (typeof value !== 'object' || value === null || !Object.hasOwn(value, name)) return undefined;
@@ -49,7 +57,7 @@ export function headerOf(job: Job, ...path: readonly string[]): unknown {
 }
 
 /** The same, if it is a string. */
-export function headerText(job: Job, ...path: readonly string[]): string | undefined {
+export function headerText(job: Pick<Job, 'headers'>, ...path: readonly string[]): string | undefined {
   const value = headerOf(job, ...path);
   return typeof value === 'string' ? value : undefined;
 }
@@ -64,4 +72,13 @@ export function changedAt(job: Job): Date {
   const failedAt = job.errors.at(-1)?.at;
   if (job.finishedAt !== null) return job.finishedAt;
   return failedAt === undefined ? job.createdAt : new Date(failedAt);
+}
+
+/** A list of ids or keys as a client writes it; undefined without. Throws Refusal. */
+export function idsOf(list: ArrayNode | undefined): string[] | undefined {
+  return list?.items.map((item) => {
+    if (item.type !== 'string' || item.value.length < 1 || item.value.length > 500)
+      throw invalid('ids is not a list of strings of 1 to 500 characters');
+    return item.value;
+  });
 }

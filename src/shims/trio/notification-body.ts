@@ -7,6 +7,7 @@ import {
   CHANNELS,
   type Channel,
   DEFAULT_LOCALE,
+  hasControls,
   isChannel,
   isHeaderText,
   isLocale,
@@ -33,6 +34,8 @@ const FIELDS = [
   'delayMs',
   'priority',
   'dedupeKey',
+  'version',
+  'tags',
 ] as const;
 
 type Field = (typeof FIELDS)[number];
@@ -63,20 +66,23 @@ export function readNotification(
   const subject = fields.line('subject', 998);
   if (template === null && body === undefined) throw invalid('template is missing');
   if (template !== null && body !== undefined) throw invalid('give template or body, not both');
-  if (template !== null)
-    checkTemplate(template, channel, locale, data === undefined ? {} : toPlain(data), context);
+  const asked = fields.integer('version', 1, 1_000_000_000) ?? null;
+  const plain = data === undefined ? {} : toPlain(data);
+  const version = template === null ? null : pinTemplate(template, channel, locale, asked, plain, context);
   const reference = fields.line('reference', 500);
   return {
     kind: `notify.${channel}`,
     payloadText: objectText({
       to: to.raw,
       template: template === null ? undefined : text(template),
+      version: version === null ? undefined : String(version),
       channel: text(channel),
       locale: text(locale),
       data: data?.raw,
       reference: reference?.raw,
       subject: subject?.raw,
       body: body?.raw,
+      tags: tagsText(fields),
     }),
     source: SOURCE,
     ...optionsOf(fields),
@@ -118,17 +124,33 @@ function checkRecipient(channel: Channel, to: string, context: ContractContext):
   if (refused !== null) throw new Refusal(422, 'recipient-invalid', `to cannot be called: ${refused}`);
 }
 
-/** A name that could not be a template, or is none, can never be sent: say so while somebody listens. */
-function checkTemplate(
+/** 1 to 20 lines of up to 100 characters. */
+function tagsText(fields: Fields<Field>): string | undefined {
+  const tags = fields.array('tags', 20);
+  for (const tag of tags?.items ?? []) {
+    if (tag.type !== 'string' || tag.value.length < 1 || tag.value.length > 100)
+      throw invalid('tags is not a list of strings of 1 to 100 characters');
+    if (hasControls(tag.value))
+      throw new Refusal(422, 'control-characters', 'a tag holds a line break or another control character');
+  }
+  return tags?.raw;
+}
+
+/**
+ * The version to send with, null for a file. A name that could not be a template, or is none, can never be sent: say so
+ * while somebody listens.
+ */
+function pinTemplate(
   key: string,
   channel: Channel,
   locale: string,
+  asked: number | null,
   data: PlainJson,
   { renderer }: ContractContext,
-): void {
+): number | null {
   if (!isTemplateKey(key)) throw templateUnknown();
-  if (renderer === null) return;
-  const variant = renderer.find(key, channel, locale);
+  if (renderer === null) return asked;
+  const variant = renderer.find(key, channel, locale, asked);
   if (variant === null) throw templateUnknown();
   const subject = renderer.renderSubject(variant, data);
   if (subject !== null && !isHeaderText(subject))
@@ -137,6 +159,7 @@ function checkTemplate(
       'control-characters',
       'data puts a line break into the subject, or makes it too long',
     );
+  return asked ?? variant.version ?? null;
 }
 
 const templateUnknown = (): Refusal =>

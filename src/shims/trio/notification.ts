@@ -8,6 +8,7 @@ import { objectText } from '../../json-text.js';
 import { DEFAULT_LOCALE } from '../../notify/message.js';
 import {
   type Change,
+  type ChangeMany,
   type ChangeResult,
   defineContract,
   type Enqueue,
@@ -24,6 +25,7 @@ import {
 import { objectOf as fieldsOf, invalid, limitOf, parseTime, queryOf } from '../fields.js';
 import {
   changedAt,
+  idsOf,
   lastError,
   listText,
   memberText,
@@ -38,6 +40,7 @@ import { templateRoutes } from './templates.js';
 
 const SCOPE = { kindPrefix: 'notify.' };
 const MAX_BATCH = 100;
+const MAX_IDS = 500;
 
 const notFound = (): Refusal => new Refusal(404, 'not-found', 'no such notification');
 
@@ -109,7 +112,14 @@ const list = route<List>({
   method: 'GET',
   path: '/notifications',
   parse(request) {
-    const { status, reference, before, limit } = queryOf(request, ['status', 'reference', 'before', 'limit']);
+    const { status, reference, tag, before, limit } = queryOf(request, [
+      'status',
+      'reference',
+      'tag',
+      'before',
+      'limit',
+    ]);
+    if (reference !== undefined && tag !== undefined) throw invalid('give reference or tag, not both');
     const wanted = status === undefined ? {} : Object.hasOwn(STATUSES, status) ? STATUSES[status] : null;
     if (wanted === null) throw invalid(`status is none of ${Object.keys(STATUSES).join(', ')}`);
     const createdBefore = before === undefined ? undefined : parseTime(before);
@@ -118,6 +128,7 @@ const list = route<List>({
       ...SCOPE,
       ...wanted,
       ...(reference === undefined ? {} : { reference }),
+      ...(tag === undefined ? {} : { tag }),
       ...(createdBefore === undefined ? {} : { createdBefore }),
       limit: limitOf(limit),
     };
@@ -133,6 +144,28 @@ function change(act: 'cancel' | 'run-now', path: string, status: string) {
     body: 'none',
     parse: ({ params }) => ({ type: 'change', act, id: params['id'] ?? '', scope: SCOPE }),
     render: (result) => changed(result, status),
+  });
+}
+
+/** All that wait under a reference or a tag; again for the rest, when `more` says so. */
+function changeAll(act: 'cancel' | 'run-now', path: string, status: string) {
+  return route<ChangeMany>({
+    method: 'POST',
+    path,
+    parse(request) {
+      const fields = fieldsOf(request.body, ['reference', 'tag', 'ids']);
+      const ids = idsOf(fields.array('ids', MAX_IDS));
+      const reference = fields.text('reference', 500)?.value;
+      const tag = fields.text('tag', 100)?.value;
+      if ([ids, reference, tag].filter((one) => one !== undefined).length !== 1)
+        throw invalid('give exactly one of ids, reference and tag');
+      const states: readonly JobState[] = ['ready'];
+      const search = { ...(tag === undefined ? { reference: reference ?? '' } : { tag }), states, limit: 1 };
+      const of = ids === undefined ? { search } : { ids };
+      return { type: 'change-many', act, of, scope: SCOPE, limit: MAX_IDS };
+    },
+    render: ({ changed: ids, missed, more }) =>
+      jsonResponse(202, JSON.stringify({ ids, status, notChanged: missed, more })),
   });
 }
 
@@ -179,6 +212,8 @@ export const notificationContract = defineContract({
     list,
     change('cancel', '/notifications/:id/cancel', 'cancelled'),
     change('run-now', '/notifications/:id/send-now', 'accepted'),
+    changeAll('cancel', '/notifications/cancel', 'cancelled'),
+    changeAll('run-now', '/notifications/send-now', 'accepted'),
     ...templateRoutes,
   ],
   deliveries: [{ exchange: 'notifications', routingKey: 'notification.#' }],

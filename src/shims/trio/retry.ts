@@ -2,42 +2,56 @@
  * The trio's retry service: submit, read; list, replay and discard dead letters. A retry is a job that brings its
  * attempts along; a dead letter is any job that is dead, whichever door it came through.
  */
-import type { Job, Json, RetryPolicy } from '../../jobs/job.js';
-import { LIMITS } from '../../jobs/job.js';
-import { parseRetryPolicy, retryDelayMs } from '../../jobs/retry.js';
-import { type JsonNode, objectText, toPlain } from '../../json-text.js';
+import { type Job, type JobState, LIMITS } from '../../jobs/job.js';
+import { retryDelayMs } from '../../jobs/retry.js';
+import type { DeadFilter } from '../../jobs/store.js';
+import { type JsonNode, objectText, readJson } from '../../json-text.js';
 import { RELAY_HTTP } from '../../notify/relay-kind.js';
 import {
+  type AnyRoute,
   type Change,
+  type ChangeMany,
+  type ContractContext,
   defineContract,
+  type EditJob,
   EMPTY,
   type Enqueue,
   type Find,
   jsonResponse,
+  type List,
   type ListDead,
+  type ListDeadGroups,
   Refusal,
   route,
   type ShimJob,
 } from '../contract.js';
-import { type Fields, objectOf as fieldsOf, invalid, limitOf, queryOf } from '../fields.js';
+import { type Fields, objectOf as fieldsOf, invalid, limitOf, parseTime, queryOf } from '../fields.js';
 import {
   headerOf,
   headerText,
+  idsOf,
   lastError,
+  listText,
   memberText,
   objectOf,
   payloadOf,
   text,
   time,
   trioErrors,
+  withTarget,
 } from './common.js';
-import { planRetried, readTarget, targetJson } from './targets.js';
+import { type Policy, readPolicy } from './policy.js';
+import { planCall, planRetried, readTarget, type Target, targetJson } from './targets.js';
 
 const SOURCE = 'trio:retry';
 const SCOPE = { sourcePrefix: SOURCE };
 
 /** What the old service did without a policy: its three rungs, then dead. */
-const DEFAULT_LADDER: RetryPolicy = { type: 'ladder', delaysMs: [1_000, 10_000, 60_000] };
+const DEFAULT_POLICY: Policy = {
+  policy: { type: 'ladder', delaysMs: [1_000, 10_000, 60_000] },
+  maxAttempts: 4,
+  given: null,
+};
 
 const notFound = (what: string): Refusal => new Refusal(404, 'not-found', `no such ${what}`);
 
@@ -45,14 +59,20 @@ const submit = route<Enqueue>({
   method: 'POST',
   path: '/retries',
   parse(request, context) {
-    const fields = fieldsOf(request.body, ['payload', 'target', 'error', 'attempt', 'policy']);
-    const payload = fields.node.members.get('payload');
-    if (payload === undefined) throw invalid('payload is missing');
-    const targetNode = fields.get('target');
-    if (targetNode === undefined) throw invalid('target is missing');
-    const target = readTarget(targetNode);
-    const plan = planRetried(target, payload, context);
-    const { policy, maxAttempts, given } = policyOf(fields);
+    const fields = fieldsOf(request.body, [
+      'payload',
+      'target',
+      'httpRequest',
+      'error',
+      'attempt',
+      'policy',
+      'expiresAt',
+    ]);
+    const { target, plan } = whatToRetry(fields, context);
+    const policyNode = fields.object('policy');
+    const { policy, maxAttempts, given } =
+      policyNode === undefined ? DEFAULT_POLICY : readPolicy(policyNode, 'policy');
+    const expiresAt = fields.time('expiresAt');
     const attempts = fields.integer('attempt', 0, LIMITS.maxAttempts) ?? 1;
     const error = fields.text('error', 10_000)?.value;
     const dead = attempts >= maxAttempts;
@@ -60,7 +80,12 @@ const submit = route<Enqueue>({
       kind: plan.kind,
       payloadText: plan.payloadText,
       source: SOURCE,
-      headers: { target: targetJson(target), policy: given, attempt: attempts },
+      headers: {
+        target: targetJson(target),
+        policy: given,
+        attempt: attempts,
+        ...(expiresAt === undefined ? {} : { expiresAt: expiresAt.toISOString() }),
+      },
       retryPolicy: policy,
       maxAttempts,
       delayMs: dead ? 0 : retryDelayMs(policy, attempts, 0),
@@ -78,35 +103,26 @@ const submit = route<Enqueue>({
   },
 });
 
-const SPENT = { name: 'attempts-spent', message: 'attempts spent' };
-
-/** Their policy as ours. A ladder ends after its last rung, so it has one attempt more than rungs. */
-function policyOf(fields: Fields<'policy' | 'payload' | 'target' | 'error' | 'attempt'>): {
-  policy: RetryPolicy;
-  maxAttempts: number;
-  given: Json;
-} {
-  const node = fields.object('policy');
-  if (node === undefined) return { policy: DEFAULT_LADDER, maxAttempts: 4, given: null };
-  const known = fieldsOf(
-    node,
-    ['type', 'delayMs', 'maxAttempts', 'baseMs', 'factor', 'maxMs', 'delaysMs'],
-    'policy',
-  );
-  const plain = toPlain(node) as Readonly<Record<string, Json>>;
-  const policy = parseRetryPolicy({ factor: 2, maxMs: MAX_POLICY_MS, ...plain, jitter: 'none' });
-  if (policy === null)
-    throw invalid('policy is not fixed, exponential or ladder, with delays of 0 to 30 days');
-  const limit = known.integer('maxAttempts', 1, LIMITS.maxAttempts);
-  if (policy.type === 'ladder') {
-    const rungs = policy.delaysMs.length + 1;
-    return { policy, maxAttempts: Math.min(limit ?? rungs, rungs), given: plain };
+/** A call as it was made, or a payload and where it goes. */
+function whatToRetry(
+  fields: Fields<'payload' | 'target' | 'httpRequest' | 'error' | 'attempt' | 'policy' | 'expiresAt'>,
+  context: ContractContext,
+): { target: Target; plan: Pick<ShimJob, 'kind' | 'payloadText'> } {
+  const call = fields.object('httpRequest');
+  const payload = fields.node.members.get('payload');
+  const targetNode = fields.get('target');
+  if (call !== undefined) {
+    if (payload !== undefined || targetNode !== undefined)
+      throw invalid('give httpRequest, or payload and target');
+    return planCall(call, context);
   }
-  if (limit === undefined) throw invalid('policy.maxAttempts is missing');
-  return { policy, maxAttempts: limit, given: plain };
+  if (payload === undefined) throw invalid('payload is missing');
+  if (targetNode === undefined) throw invalid('target is missing');
+  const target = readTarget(targetNode);
+  return { target, plan: planRetried(target, payload, context) };
 }
 
-const MAX_POLICY_MS = 30 * 24 * 3_600_000;
+const SPENT = { name: 'attempts-spent', message: 'attempts spent' };
 
 const read = route<Find>({
   method: 'GET',
@@ -142,14 +158,167 @@ function attemptsOf(job: Job): readonly { attempt: number; at: string; error: st
   return [...failed, { attempt: job.attempts, at: job.finishedAt.toISOString(), error: null }];
 }
 
+const RETRY_STATUSES: Readonly<Record<string, readonly JobState[]>> = {
+  waiting: ['ready', 'running'],
+  succeeded: ['done'],
+  dead: ['dead', 'cancelled'],
+};
+
+const list = route<List>({
+  method: 'GET',
+  path: '/retries',
+  parse(request) {
+    const { status, limit } = queryOf(request, ['status', 'limit']);
+    const states =
+      status === undefined
+        ? undefined
+        : Object.hasOwn(RETRY_STATUSES, status)
+          ? RETRY_STATUSES[status]
+          : null;
+    if (states === null) throw invalid(`status is none of ${Object.keys(RETRY_STATUSES).join(', ')}`);
+    const search = { ...SCOPE, ...(states === undefined ? {} : { states }), limit: limitOf(limit) };
+    return { type: 'list', search };
+  },
+  render: (jobs) => jsonResponse(200, listText(jobs.map(viewText))),
+});
+
+const DEAD_FILTER = ['kind', 'error', 'source', 'from', 'to', 'before'] as const;
+
+/** From a query's or a body's members, both as text. */
+function deadFilter(given: Partial<Record<(typeof DEAD_FILTER)[number], string>>): DeadFilter {
+  const { kind, error, source, before } = given;
+  if (before !== undefined && !/^[1-9]\d{0,17}$/.test(before)) throw invalid('before is not an id');
+  const timeOf = (name: 'from' | 'to'): Date | undefined => {
+    const value = given[name];
+    const parsed = value === undefined ? undefined : parseTime(value);
+    if (parsed === null) throw invalid(`${name} is not a time`);
+    return parsed;
+  };
+  const [from, to] = [timeOf('from'), timeOf('to')];
+  return {
+    ...(kind === undefined ? {} : { kind }),
+    ...(error === undefined ? {} : { error }),
+    ...(source === undefined ? {} : { sourcePrefix: source }),
+    ...(from === undefined ? {} : { from }),
+    ...(to === undefined ? {} : { to }),
+    ...(before === undefined ? {} : { beforeId: before }),
+  };
+}
+
 const listDead = route<ListDead>({
   method: 'GET',
   path: '/dead-letters',
-  parse: (request) => ({ type: 'list-dead', limit: limitOf(queryOf(request, ['limit']).limit) }),
+  parse(request) {
+    const { limit, ...filter } = queryOf(request, [...DEAD_FILTER, 'limit']);
+    return { type: 'list-dead', filter: deadFilter(filter), limit: limitOf(limit) };
+  },
   render({ jobs, total }) {
     return jsonResponse(200, `{"items":[${jobs.map(deadText).join(',')}],"total":${total}}`);
   },
 });
+
+/** By kind and by what killed them. */
+const groups = route<ListDeadGroups>({
+  method: 'GET',
+  path: '/dead-letters/groups',
+  parse: (request) => ({ type: 'list-dead-groups', filter: deadFilter(queryOf(request, DEAD_FILTER)) }),
+  render: (found) => jsonResponse(200, JSON.stringify({ items: found })),
+});
+
+const stats = route<ListDeadGroups>({
+  method: 'GET',
+  path: '/dead-letters/stats',
+  parse: (request) => ({ type: 'list-dead-groups', filter: deadFilter(queryOf(request, DEAD_FILTER)) }),
+  render(found) {
+    const kinds: Record<string, number> = {};
+    for (const { kind, count } of found) kinds[kind] = (kinds[kind] ?? 0) + count;
+    const total = found.reduce((sum, { count }) => sum + count, 0);
+    const oldest = found.map(({ firstAt }) => firstAt.getTime()).sort((a, b) => a - b)[0];
+    const oldestAt = oldest === undefined ? null : new Date(oldest);
+    return jsonResponse(200, JSON.stringify({ total, kinds, oldestAt }));
+  },
+});
+
+const readDead = route<Find>({
+  method: 'GET',
+  path: '/dead-letters/:id',
+  parse: ({ params }) => ({ type: 'find', id: params['id'] ?? '', scope: {} }),
+  render: (job) =>
+    job === null || job.state !== 'dead' ? notFound('dead letter') : jsonResponse(200, deadText(job)),
+});
+
+/** Another payload or target before it is replayed. */
+const editDead = route<EditJob>({
+  method: 'PATCH',
+  path: '/dead-letters/:id',
+  parse({ params, body }, context) {
+    const fields = fieldsOf(body, ['payload', 'target']);
+    if (fields.node.members.size === 0) throw invalid('there is nothing to change');
+    return {
+      type: 'edit-job',
+      id: params['id'] ?? '',
+      scope: {},
+      states: ['dead'],
+      edit(job) {
+        const payload = fields.node.members.get('payload') ?? readJson(sentText(job, payloadOf(job)));
+        const targetNode = fields.get('target');
+        const target = targetNode === undefined ? null : readTarget(targetNode);
+        const plan =
+          target === null ? replanned(job, payload, context) : planRetried(target, payload, context);
+        return target === null ? plan : { ...plan, headers: withTarget(job, targetJson(target)) };
+      },
+    };
+  },
+  render({ changed, job }) {
+    if (!changed || job === null) return notFound('dead letter');
+    return jsonResponse(200, deadText(job));
+  },
+});
+
+/** The same kind with another payload, checked as at its own door. */
+function replanned(
+  job: Job,
+  payload: JsonNode,
+  context: ContractContext,
+): Pick<ShimJob, 'kind' | 'payloadText'> {
+  if (job.kind.startsWith('notify.'))
+    return planRetried({ kind: job.kind }, payload, { ...context, knowsKind: () => true });
+  const kept = objectOf(payloadOf(job));
+  if (job.kind !== RELAY_HTTP || kept === null) return { kind: job.kind, payloadText: payload.raw };
+  const members = Object.fromEntries([...kept.members].map(([name, node]) => [name, node.raw]));
+  const place = kept.members.has('body') ? 'body' : 'data';
+  return { kind: job.kind, payloadText: objectText({ ...members, [place]: payload.raw }) };
+}
+
+/** All of these, or all that the filter finds: the newest `limit`, and whether there may be more. */
+function changeDead(act: 'replay' | 'dismiss', path: string, member: string): AnyRoute {
+  return route<ChangeMany>({
+    method: 'POST',
+    path,
+    parse({ body }) {
+      const fields = fieldsOf(body, ['ids', 'filter', 'limit']);
+      const ids = idsOf(fields.array('ids', MAX_IDS));
+      const filterNode = fields.object('filter');
+      if ((ids === undefined) === (filterNode === undefined)) throw invalid('give ids or filter');
+      const limit = fields.integer('limit', 1, MAX_IDS) ?? MAX_IDS;
+      if (ids !== undefined) return { type: 'change-many', act, of: { ids }, scope: {}, limit };
+      const known = fieldsOf(filterNode ?? null, DEAD_FILTER, 'filter');
+      // An empty filter is everything: that is asked for by name, not by forgetting.
+      if (known.node.members.size === 0) throw invalid('filter is empty; give from: "1970-01-01" for all');
+      const given = Object.fromEntries(
+        DEAD_FILTER.flatMap((name) => {
+          const value = known.text(name, 1_000)?.value;
+          return value === undefined ? [] : [[name, value]];
+        }),
+      );
+      return { type: 'change-many', act, of: { dead: deadFilter(given) }, scope: {}, limit };
+    },
+    render: ({ changed, missed, more }) =>
+      jsonResponse(202, JSON.stringify({ [member]: changed.length, ids: changed, notFound: missed, more })),
+  });
+}
+
+const MAX_IDS = 500;
 
 /** As the old service listed it: a drained message by its own headers, any other job by where it would have lain. */
 function deadText(job: Job): string {
@@ -224,7 +393,20 @@ const discard = route<Change>({
 export const retryContract = defineContract({
   name: 'trio',
   service: 'retry',
-  routes: [submit, read, listDead, replay, discard],
+  routes: [
+    submit,
+    list,
+    read,
+    listDead,
+    groups,
+    stats,
+    readDead,
+    editDead,
+    changeDead('replay', '/dead-letters/replay', 'replayed'),
+    changeDead('dismiss', '/dead-letters/discard', 'discarded'),
+    replay,
+    discard,
+  ],
   deliveries: [{ exchange: 'retry.dlx', routingKey: '#' }],
   errors: trioErrors,
 });

@@ -5,7 +5,7 @@
 import type { Json } from '../../jobs/job.js';
 import type { JsonNode, StringNode } from '../../json-text.js';
 import { objectText } from '../../json-text.js';
-import { RELAY_HTTP } from '../../notify/relay-kind.js';
+import { RELAY_HTTP, refuseHeaders } from '../../notify/relay-kind.js';
 import { type ContractContext, Refusal, type ShimJob } from '../contract.js';
 import { objectOf as fieldsOf, invalid } from '../fields.js';
 import { readNotification } from './notification-body.js';
@@ -67,6 +67,31 @@ export function planRetried(
     kind: RELAY_HTTP,
     payloadText: objectText({ url: urlText(target.url, context), body: payload.raw }),
   };
+}
+
+const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
+
+/** A failed call as it was made: `{url, method?, headers?, body?}`. Throws Refusal. */
+export function planCall(
+  node: JsonNode,
+  context: ContractContext,
+): { target: Target; plan: Pick<ShimJob, 'kind' | 'payloadText'> } {
+  const fields = fieldsOf(node, ['url', 'method', 'headers', 'body'], 'httpRequest');
+  const url = fields.line('url', 2_000)?.value;
+  if (url === undefined) throw invalid('httpRequest.url is missing');
+  const method = fields.text('method', 10)?.value ?? 'POST';
+  if (!(METHODS as readonly string[]).includes(method))
+    throw invalid(`httpRequest.method is none of ${METHODS.join(', ')}`);
+  const headers = fields.object('headers');
+  const refused = headers === undefined ? null : refuseHeaders(headers);
+  if (refused !== null) throw new Refusal(422, 'header-refused', refused);
+  const payloadText = objectText({
+    url: urlText(url, context),
+    method: JSON.stringify(method),
+    headers: headers?.raw,
+    body: fields.node.members.get('body')?.raw ?? 'null',
+  });
+  return { target: { url }, plan: { kind: RELAY_HTTP, payloadText } };
 }
 
 function urlText(url: string, context: ContractContext): string {
