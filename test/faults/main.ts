@@ -8,6 +8,7 @@ type Group = (options: { readonly long: boolean }) => Promise<object>;
 const groups: Readonly<Record<string, () => Promise<Group>>> = {
   worker: async () => (await import('./worker.js')).faultsWorker,
   drain: async () => (await import('./drain.js')).faultsDrain,
+  bridge: async () => (await import('./bridge.js')).faultsBridge,
   shim: async () => (await import('./shim.js')).faultsShim,
   chaos: async () => (await import('./chaos.js')).faultsChaos,
 };
