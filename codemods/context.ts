@@ -4,17 +4,23 @@
  */
 
 import { ts } from 'ts-morph';
+import type { Databases } from './databases.js';
 import { type Effect, type Effects, isWrite } from './effects.js';
 import { callbackObstacle, enclosures } from './hazards.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import { contains, describe, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
+import { contains, describe, eachNode, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
+import { idiomOf } from './transactions/idioms.js';
 import { classifySql } from './transactions/sql.js';
+
+/** Roles of a transaction, or of what may be one, that a caller passes in. */
+const HANDLES = new Set(['trx', 'tx', 'manager', 'runner', 'transaction', 'em', 'task']);
 
 export class Contexts {
   constructor(
     private readonly resolver: Resolver,
     private readonly effects: Effects,
+    private readonly databases: Databases,
   ) {}
 
   /** Why there is no transaction to use. Never empty. */
@@ -77,7 +83,7 @@ export class Contexts {
       ...obstacles,
       ...this.kinds(before),
       ...this.elsewhere(
-        before.filter((e) => e.kind.startsWith('pg')),
+        before.filter((e) => e.kind.startsWith('pg') || (e.kind === 'orm' && idiomOf(e.what) !== undefined)),
         scope,
       ),
     ];
@@ -90,7 +96,12 @@ export class Contexts {
     const obstacles: Obstacle[] = [];
     if (foreign !== undefined)
       obstacles.push({ code: pg ? 'two-databases' : 'not-postgres', what: foreign.what });
-    if (orm !== undefined) obstacles.push({ code: 'unsupported-library', what: orm.what });
+    if (orm !== undefined) {
+      const library = idiomOf(orm.what);
+      if (library === undefined) obstacles.push({ code: 'unsupported-library', what: orm.what });
+      else
+        obstacles.push(...this.databases.obstacles(library, orm.at).filter((o) => o.code === 'not-postgres'));
+    }
     return obstacles;
   }
 
@@ -99,6 +110,7 @@ export class Contexts {
     const last = effects.at(-1);
     if (last === undefined) return [];
     const query = ts.isCallExpression(last.at) ? this.effects.pgQuery(last.at) : undefined;
+    if (last.kind === 'orm' && last.direct && scopeOf(last.at) === scope) return this.unclaimed(last, scope);
     if (query === undefined || scopeOf(last.at) !== scope) {
       return [{ code: 'no-transaction-here', what: this.callee(last) }];
     }
@@ -126,6 +138,29 @@ export class Contexts {
       ];
     }
     return [{ code: 'shared-client', what: handle.getText() }];
+  }
+
+  /** A write of a client or ORM in this very function, and no transaction of it here. */
+  private unclaimed(effect: Effect, scope: Scope): Obstacle[] {
+    const passed = ts.isSourceFile(scope)
+      ? undefined
+      : scope.parameters.find((p) => ts.isIdentifier(p.name) && this.names(effect.at, p.name));
+    const role = passed === undefined ? undefined : this.resolver.roleOf(passed.name as ts.Identifier);
+    if (passed !== undefined && role !== undefined && HANDLES.has(role.what)) {
+      const what = `${passed.name.getText()} is passed in, and whoever passes it commits`;
+      return [{ code: 'no-transaction-here', what }];
+    }
+    return [{ code: 'path-without-write', what: `line ${lineOf(effect.at)}, ${quote(effect.at)}` }];
+  }
+
+  private names(node: ts.Node, name: ts.Identifier): boolean {
+    const { checker } = this.resolver.analysis;
+    const wanted = checker.getSymbolAtLocation(name);
+    let found = false;
+    eachNode(node, (n) => {
+      if (ts.isIdentifier(n) && checker.getSymbolAtLocation(n) === wanted) found = true;
+    });
+    return found;
   }
 
   /** `createOrder writes (src/repo.ts:12)`. */

@@ -6,6 +6,7 @@
 import { ts } from 'ts-morph';
 import { Instances } from './instances.js';
 import { calledName, declaredIn, isConst, isLibrary, isNodeGlobal, isOpaque, throughOf } from './origins.js';
+import { tableOf } from './packages.js';
 import type { Analysis } from './program.js';
 import { ProgramIndex } from './program-index.js';
 import { type Role, Roles } from './roles.js';
@@ -62,9 +63,19 @@ export class Resolver {
     if (callee.kind !== 'package') return undefined;
     const { pkg, what } = callee.role;
     if (ts.isIdentifier(bare(call.expression))) {
-      return { pkg, what: what === 'module' ? `module.${callee.method}` : what };
+      return this.calledValue(call) ?? { pkg, what: what === 'module' ? `module.${callee.method}` : what };
     }
     return { pkg, what: `${what}.${callee.method}` };
+  }
+
+  /** `provide()` of `const provide = knex.transactionProvider()`: a function of a package's that a value is. */
+  private calledValue(call: ts.CallExpression): Role | undefined {
+    const declaration = this.checker.getSymbolAtLocation(bare(call.expression))?.valueDeclaration;
+    if (declaration === undefined || !ts.isVariableDeclaration(declaration)) return undefined;
+    const made = declaration.initializer === undefined ? undefined : bare(declaration.initializer);
+    const path = made !== undefined && ts.isCallExpression(made) ? this.pathOf(made) : undefined;
+    const what = path === undefined ? undefined : tableOf(path.pkg).calls[path.what];
+    return path === undefined || what === undefined ? undefined : { pkg: path.pkg, what };
   }
 
   private findCallee(call: ts.CallExpression): Callee {

@@ -19,7 +19,7 @@ import {
 } from './edits.js';
 import { ENQUEUE, FileImports, TRANSACTIONS } from './imports.js';
 import { localSymbol } from './origins.js';
-import { contains, eachNode, lineOf } from './syntax.js';
+import { bare, contains, eachNode, lineOf } from './syntax.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
 import { type Publish, type Wrap, WrapEdits } from './wrap-edits.js';
@@ -182,7 +182,8 @@ class FileRewrite {
     // Several publishes of one transaction share the name.
     if (this.edits.some((e) => e.start === value.getStart() && e.end === value.end)) return [];
     this.edits.push({ start: value.getStart(), end: value.end, text: name });
-    return [`${place.indent}const ${name} = ${value.getText()}${this.layout.semi}${this.layout.eol}`];
+    const text = awaited(value, this.checker);
+    return [`${place.indent}const ${name} = ${text}${this.layout.semi}${this.layout.eol}`];
   }
 
   /** A declaration that comes along: its lines leave their place and get the new indentation. */
@@ -215,6 +216,20 @@ class FileRewrite {
     this.edits.push({ start, end: rewrite.statement.end, text });
     this.addParameter(rewrite.parameter);
   }
+}
+
+/** `return tx.order.create(…)` of an async function waits by itself; a name for the value has to be told to. */
+function awaited(value: ts.Expression, checker: ts.TypeChecker): string {
+  const e = bare(value);
+  const reads = ts.isIdentifier(e) || ts.isPropertyAccessExpression(e) || ts.isElementAccessExpression(e);
+  const made = ts.isObjectLiteralExpression(e) || ts.isArrayLiteralExpression(e) || ts.isLiteralExpression(e);
+  if (reads || made || ts.isAwaitExpression(e)) return value.getText();
+  const type = checker.getTypeAtLocation(value);
+  const isAny = (type.flags & ts.TypeFlags.Any) !== 0;
+  if (!isAny && checker.getAwaitedType(type) === type) return value.getText();
+  return ts.isCallExpression(value) || ts.isTaggedTemplateExpression(value)
+    ? `await ${value.getText()}`
+    : `await (${value.getText()})`;
 }
 
 interface Place {

@@ -78,9 +78,9 @@ export class SiteReader {
     this.publishes = new Set(this.discovery.publishes);
     this.reader = new PublishReader(this.resolver, values, this.discovery, config);
     this.availabilities = new Availabilities(this.resolver, values, this.effects);
-    this.contexts = new Contexts(this.resolver, this.effects);
     this.handles = new Handles(this.resolver, sources.root, config);
     this.databases = new Databases(this.resolver, sources, config);
+    this.contexts = new Contexts(this.resolver, this.effects, this.databases);
     const { key } = this.handles;
     this.writes = new Writes(this.resolver, this.effects, key, this.databases.joinsByItself);
     const helpers = new PgHelpers(this.resolver, this.effects, key);

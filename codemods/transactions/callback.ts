@@ -249,7 +249,8 @@ function returnStatements(fn: Callback): ts.ReturnStatement[] {
 function namesIn(fn: Callback): ReadonlySet<string> {
   const names = new Set<string>();
   const walk = (node: ts.Node): void => {
-    if (ts.isIdentifier(node) && contains(fn, node)) names.add(node.text);
+    const isProperty = ts.isPropertyAccessExpression(node.parent) && node.parent.name === node;
+    if (ts.isIdentifier(node) && !isProperty && contains(fn, node)) names.add(node.text);
     ts.forEachChild(node, walk);
   };
   walk(fn);

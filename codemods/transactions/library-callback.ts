@@ -23,8 +23,7 @@ export class LibraryCallbacks {
     const target = bare(call.expression);
     const root =
       library.transactionAsOption && ts.isPropertyAccessExpression(target) ? target.expression : undefined;
-    // A parameter can only be added where the transaction is passed whether it is asked for or not.
-    if (client === undefined && (parameter !== undefined || root === undefined)) return undefined;
+    if (client === undefined && parameter !== undefined) return undefined;
     return { idiom: library.name, call, callback, client, library, root };
   };
 }

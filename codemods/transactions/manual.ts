@@ -28,7 +28,8 @@ function statementCall(call: ts.CallExpression, resolver: Resolver): TxCall | un
   const receiver = ts.isPropertyAccessExpression(target) ? target.expression : undefined;
   const ended = library.table.ends?.[path.what];
   if (ended !== undefined && receiver !== undefined) {
-    return { call: executedCall(call, library), on: 'client', handle: receiver, sql: ended, library };
+    const run = executedCall(call, library);
+    return run === undefined ? undefined : { call: run, on: 'client', handle: receiver, sql: ended, library };
   }
   const begun = library.table.begins?.[path.what];
   if (begun === undefined || call.arguments.some((a) => isFn(bare(a)))) return undefined;
@@ -39,11 +40,11 @@ function statementCall(call: ts.CallExpression, resolver: Resolver): TxCall | un
 }
 
 /** `trx.commit()` of a library whose statements run by `.execute()`: the call that runs it. */
-function executedCall(call: ts.CallExpression, library: Idiom): ts.CallExpression {
+function executedCall(call: ts.CallExpression, library: Idiom): ts.CallExpression | undefined {
+  if (library.executed !== true) return call;
   const access = call.parent;
-  const isExecute =
-    library.executed === true && ts.isPropertyAccessExpression(access) && access.name.text === 'execute';
-  return isExecute && ts.isCallExpression(access.parent) ? access.parent : call;
+  const isExecute = ts.isPropertyAccessExpression(access) && access.name.text === 'execute';
+  return isExecute && ts.isCallExpression(access.parent) ? access.parent : undefined;
 }
 
 /** `trx` in `const trx = await knex.transaction()` and `trx = await knex.transaction()`. */

@@ -33,7 +33,10 @@ export class Writes {
     if (this.joinsByItself(opened.call)) {
       return { writes: this.effects.of(body).some(isWrite), obstacles: [] };
     }
-    return this.through(body, opened.client === undefined ? [] : [opened.client]);
+    const written = this.through(body, opened.client === undefined ? [] : [opened.client]);
+    if (opened.client !== undefined || written.obstacles.length > 0) return written;
+    const what = `the callback at line ${lineOf(opened.callback)} does not take its transaction`;
+    return { writes: false, obstacles: [{ code: 'transaction-unclear', what }] };
   }
 
   /** Writes among nodes that have to use one of these handles. */
@@ -41,7 +44,7 @@ export class Writes {
     const mine = new Set(handles.map((h) => this.key(h)));
     this.derived(body, mine);
     const written = this.effects.of(body).filter(isWrite);
-    const inside = written.filter((e) => this.uses(e.at, mine));
+    const inside = written.filter((e) => this.uses(chainOf(e.at), mine));
     const [first] = written;
     if (inside.length > 0 || this.isHandedOn(body, mine)) return { writes: true, obstacles: [] };
     if (first === undefined) return { writes: false, obstacles: [] };
@@ -90,8 +93,22 @@ export class Writes {
 
   /** Handed to a function of the repository's own, which may write with it. */
   private isHandedOn(body: ts.Node, mine: ReadonlySet<string>): boolean {
-    return ownCalls(body).some(
-      (c) => this.resolver.calleeOf(c).kind !== 'package' && c.arguments.some((a) => this.uses(a, mine)),
-    );
+    return ownCalls(body).some((c) => {
+      const { kind } = this.resolver.calleeOf(c);
+      return (kind === 'own' || kind === 'unresolved') && c.arguments.some((a) => this.uses(a, mine));
+    });
+  }
+}
+
+/** The whole of a builder: a later call of the chain may name the transaction, as `.transacting(trx)` does. */
+function chainOf(node: ts.Node): ts.Node {
+  let n = node;
+  for (;;) {
+    const { parent } = n;
+    const goesOn =
+      (ts.isPropertyAccessExpression(parent) && parent.expression === n) ||
+      (ts.isCallExpression(parent) && parent.expression === n);
+    if (!goesOn) return n;
+    n = parent;
   }
 }

@@ -83,7 +83,9 @@ export function linkPackages(folder: string, more: readonly string[] = []): void
 function link(folder: string, name: string, target: string): void {
   const path = join(folder, 'node_modules', name);
   mkdirSync(dirname(path), { recursive: true });
-  symlinkSync(target, path);
+  // A link to a stub would lead out of node_modules, and what lies elsewhere is no package.
+  if (target.includes(join('codemods', 'stubs'))) cpSync(target, path, { recursive: true });
+  else symlinkSync(target, path);
 }
 
 /** Relative path to text of every file below, node_modules left out. */
