@@ -16,6 +16,7 @@ import {
 } from '../support/services.js';
 import { type Bodies, bodiesOf, compare, publish, type Shape } from './drain-publish.js';
 import { faultAndCompare, SERVER_FAULTS } from './drain-servers.js';
+import { undoScenarios } from './undo.js';
 
 export interface KillPlan {
   readonly bodies: Bodies;
@@ -144,6 +145,7 @@ export async function faultsDrain({ long }: { readonly long: boolean }): Promise
     if (long) {
       for (const fault of SERVER_FAULTS) add(fault, await faultAndCompare(fault, postgres, rabbit));
     }
+    await undoScenarios({ postgres, rabbit, add }, long);
     return total;
   } finally {
     await Promise.all([postgres.close(), rabbit.close()]);

@@ -1,5 +1,5 @@
 /**
- * `npm run -s faults -- worker|drain|shim|chaos [--long]`: picks the group, runs it and prints one JSON object as the last
+ * `npm run -s faults -- worker|drain|undo|shim|chaos [--long]`: picks the group, runs it and prints one JSON object as the last
  * line. Its exit status is 1 when something was lost, doubled or stale, or did not recover.
  */
 type Group = (options: { readonly long: boolean }) => Promise<object>;
@@ -9,6 +9,7 @@ const groups: Readonly<Record<string, () => Promise<Group>>> = {
   worker: async () => (await import('./worker.js')).faultsWorker,
   drain: async () => (await import('./drain.js')).faultsDrain,
   bridge: async () => (await import('./bridge.js')).faultsBridge,
+  undo: async () => (await import('./undo.js')).faultsUndo,
   shim: async () => (await import('./shim.js')).faultsShim,
   chaos: async () => (await import('./chaos.js')).faultsChaos,
 };
