@@ -7,11 +7,14 @@ import { UnbrokerError } from '../errors.js';
 import { createBacklog } from '../jobs/backlog.js';
 import type { Queryable } from '../jobs/job.js';
 import { checkSchema } from '../migrate.js';
+import { NEEDS } from '../roles.js';
 import {
   type Finding,
+  type GrantRow,
   type HorizonRow,
   judgeConnections,
   judgeDeadRows,
+  judgeGrants,
   judgeHorizon,
   judgeIndexes,
   judgeNotifyQueue,
@@ -68,6 +71,14 @@ export async function examine(client: Queryable, options: DoctorOptions): Promis
   ];
 }
 
+/** One entry a privilege, by column of the statement's parameters. */
+const needed = Object.entries(NEEDS).flatMap(([part, needs]) =>
+  needs.flatMap(({ on, name, privileges, columns = [null] }) =>
+    privileges.flatMap((privilege) => columns.map((column) => [part, on, column, privilege, name])),
+  ),
+);
+const NEEDED = [0, 1, 2, 3, 4].map((at) => needed.map((entry) => entry[at]));
+
 class Doctor {
   readonly #client: Queryable;
   readonly #schema: string;
@@ -98,7 +109,12 @@ class Doctor {
       return [{ check: 'schema', status: 'bad', found: error.message, next: error.hint, details: [] }];
     }
     const found = `${this.#schema} is at this package’s version`;
-    return [{ check: 'schema', status: 'ok', found, next: null, details: [] }];
+    return [
+      { check: 'schema', status: 'ok', found, next: null, details: [] },
+      ...(await this.#check('grants', async () => [
+        judgeGrants(await this.#rows<GrantRow>(this.#sql.grants, NEEDED)),
+      ])),
+    ];
   }
 
   async work(): Promise<Finding[]> {

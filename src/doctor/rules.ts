@@ -124,6 +124,27 @@ export function judgeServer(row: ServerRow, clockMs: number): Finding[] {
   ];
 }
 
+export interface GrantRow {
+  readonly role: string;
+  readonly part: string;
+  readonly lacks: readonly string[];
+}
+
+/** A migration brings tables that nobody was granted yet. */
+export function judgeGrants(rows: readonly GrantRow[]): Finding {
+  const lacking = rows.filter(({ lacks }) => lacks.length > 0);
+  const [first] = lacking;
+  return finding(
+    'grants',
+    first === undefined ? 'ok' : 'bad',
+    first === undefined
+      ? `${count(rows.length)} roles work or enqueue here by grants, and have them all`
+      : lacking.map(({ role, lacks }) => `${role} lacks ${list(lacks)}`).join('; '),
+    `Run as the schema’s owner: unbroker roles --${first?.part} ${first?.role} --apply`,
+    rows,
+  );
+}
+
 export interface HorizonRow {
   readonly pid: number;
   readonly applicationName: string;

@@ -61,6 +61,35 @@ select c.reltuples::float8 as "estimatedRows", pg_relation_size(c.oid)::float8 a
 from pg_class c left join pg_stat_all_tables t on t.relid = c.oid
 where c.oid = '${jobs}'::regclass`,
 
+    /**
+     * What roles that were granted a worker's or an enqueuer's part lack of the rest: $1 to $4 are what each needs (part,
+     * kind of object, column or null, privilege), $5 the object's name.
+     */
+    grants: `
+with granted as (
+  select distinct r.oid, r.rolname as role,
+         case when has_table_privilege(r.oid, c.oid, 'update') then 'worker' else 'enqueuer' end as part
+  from pg_class c
+  join pg_roles r on not r.rolsuper and r.oid <> c.relowner and not pg_has_role(r.oid, c.relowner, 'usage')
+  where c.oid = '${jobs}'::regclass
+    and (exists (select from aclexplode(c.relacl) a where a.grantee = r.oid and a.privilege_type = 'UPDATE')
+      or exists (select from pg_attribute t, aclexplode(t.attacl) a
+                 where t.attrelid = c.oid and a.grantee = r.oid and a.privilege_type = 'INSERT'))
+), needs as (
+  select n.part, n.object, n.column_name, n.privilege, to_regclass('${s}.' || quote_ident(n.name)) as relation, n.name
+  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[]) as n(part, object, column_name, privilege, name)
+)
+select g.role, g.part,
+       coalesce(array_agg(distinct n.privilege || ' on ' || n.name) filter (where not case
+         when n.relation is null then true
+         when n.object = 'sequence' then has_sequence_privilege(g.oid, n.relation, n.privilege)
+         when n.column_name is null then has_table_privilege(g.oid, n.relation, n.privilege)
+         else has_column_privilege(g.oid, n.relation, n.column_name, n.privilege) end), '{}') as lacks
+from granted g join needs n on n.part = g.part
+group by g.role, g.part
+order by g.role
+limit 100`,
+
     /** Indexes of the schema that a build left behind unusable. */
     invalidIndexes: `
 select i.indexrelid::regclass::text as name

@@ -32,6 +32,7 @@ test('a fresh schema on a server as it should be has nothing bad', async () => {
     'rights',
     'clock',
     'schema',
+    'grants',
     'jobs',
     'lag',
     'unworked-kinds',
