@@ -152,6 +152,7 @@ function readArgument(
       if (/Dialect$/.test(made)) add(dialectInName(made));
       if (/Pool$/.test(made)) facts.overPool = true;
     }
+    if (ts.isIdentifier(n) && /Driver$/.test(n.text)) add(dialectInName(n.text));
     if (ts.isStringLiteralLike(n) && URL_SCHEME.test(n.text)) add(dialectNamed(n.text));
     if (
       ts.isIdentifier(n) &&

@@ -178,8 +178,10 @@ export class Roles {
       return this.tracedSymbol(target, seen);
     }
     if (pkg === undefined) return undefined;
-    if (!ts.isImportSpecifier(declaration)) return { pkg, what: 'module' };
-    const name = (declaration.propertyName ?? declaration.name).text;
+    // In JavaScript the names of a destructured require are imports, too.
+    const isNamed = ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration);
+    if (!isNamed) return { pkg, what: 'module' };
+    const name = (declaration.propertyName ?? declaration.name).getText();
     return member({ pkg, what: 'module' }, name);
   }
 

@@ -8,7 +8,18 @@ const WRITES =
 export const mikroorm: Idiom = {
   name: 'mikroorm',
   summary: 'em.transactional with a callback, and em.begin with commit and rollback',
-  packages: ['@mikro-orm/core', '@mikro-orm/postgresql', '@mikro-orm/knex', '@mikro-orm/nestjs'],
+  packages: [
+    '@mikro-orm/core',
+    '@mikro-orm/postgresql',
+    '@mikro-orm/knex',
+    '@mikro-orm/nestjs',
+    '@mikro-orm/mysql',
+    '@mikro-orm/mariadb',
+    '@mikro-orm/sqlite',
+    '@mikro-orm/better-sqlite',
+    '@mikro-orm/mssql',
+    '@mikro-orm/mongodb',
+  ],
   adapter: 'fromMikroorm',
   table: {
     types: { EntityManager: 'em', SqlEntityManager: 'em', MikroORM: 'orm', EntityRepository: 'repository' },
