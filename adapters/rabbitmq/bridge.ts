@@ -8,7 +8,7 @@ import { UnbrokerError } from '../../src/errors.js';
 import type { Store } from '../../src/jobs/store.js';
 import { errorFields, type Log } from '../../src/log.js';
 import type { DrainStep } from './batch-writer.js';
-import { type Books, type Totals, taken } from './books.js';
+import { type Books, closeBooks, type Totals, taken } from './books.js';
 import {
   type BridgeLedger,
   createBridgeLedger,
@@ -22,7 +22,7 @@ import type { Rules } from './drain-config.js';
 import { Findings, sumFindings } from './findings.js';
 import { Intake, type QueueStanding } from './intake.js';
 import { type GroupRun, type LateBatch, LateWriter, type QueueToBridge } from './late-writer.js';
-import { createLedger, type Ledger, type RunMode, type RunRow } from './ledger.js';
+import { createLedger, type Ledger, type RunKey, type RunMode, type RunRow } from './ledger.js';
 import { sourceOf } from './mapping.js';
 import { leaseLost, RunLease } from './run-lease.js';
 
@@ -55,13 +55,19 @@ export interface BridgeOptions {
   readonly idleExitMs?: number | undefined;
   /** Aborted: stops at the end of a batch. */
   readonly signal?: AbortSignal | undefined;
-  /** `drain` for a stream that is read once to its end. Default `bridge`. */
-  readonly mode?: RunMode;
+  /** One stream, read to the offset that was its last when it was asked: a drain with books, which is resumed. */
+  readonly stream?: StreamEnd;
   readonly onProgress?: (progress: BridgeProgress) => void;
   /** A publisher is seen for the first time. */
   readonly onPublisher?: (publisher: LatePublisher) => void;
   readonly onStanding?: (standing: QueueStanding) => void;
   readonly onStep?: (step: DrainStep) => void;
+}
+
+export interface StreamEnd {
+  /** First and last offset that it holds; last < first: nothing. */
+  readonly first: number;
+  readonly last: number;
 }
 
 export interface BridgedGroup {
@@ -145,7 +151,7 @@ class Bridge {
       const end = await intake.run().finally(() => {
         this.#standings = intake.standings;
       });
-      const groups = await this.#close(runs);
+      const groups = await this.#close(runs, end, intake);
       clean = true;
       return { end, finished: true, groups, standings: this.#standings };
     } finally {
@@ -157,7 +163,8 @@ class Bridge {
   }
 
   async #openRuns(broker: Broker, stops: (() => void)[]): Promise<Map<string, GroupRun>> {
-    const { groups, mode = 'bridge', pool } = this.options;
+    const { groups, pool } = this.options;
+    const mode: RunMode = this.options.stream === undefined ? 'bridge' : 'drain';
     const runs = new Map<string, GroupRun>();
     const rows: (RunRow & { readonly group: GroupToBridge })[] = [];
     this.#runs = rows;
@@ -165,8 +172,8 @@ class Bridge {
       const key = { broker: broker.cluster, vhost: broker.vhost, group: group.name };
       const names = group.queues.map(({ name }) => name);
       const row = await this.#lease.take(key, names, mode);
-      rows.push({ ...row, group });
       stops.push(this.#lease.keep(row.id));
+      rows.push({ ...(await this.#counted(row, key, group)), group });
       const unproved = await this.#forgetUnproved(row);
       runs.set(group.name, {
         ...{ id: row.id, key, source: sourceOf(broker.vhost, row.id) },
@@ -179,6 +186,19 @@ class Bridge {
       });
     }
     return runs;
+  }
+
+  /** Of a stream that is drained: how many offsets there are to read, counted before the first. */
+  async #counted(row: RunRow, key: RunKey, { queues }: GroupToBridge): Promise<RunRow> {
+    const { stream, pool } = this.options;
+    if (stream === undefined || row.initial !== null) return row;
+    const name = queues[0]?.name ?? '';
+    const next = await this.#bridgeLedger.findOffset(pool, key, name);
+    const initial = Math.max(0, stream.last - Math.max(next, stream.first) + 1);
+    const before = { [name]: initial };
+    if (!(await this.#ledger.setInitial(pool, row.id, this.#lease.holder.name, before, initial)))
+      throw leaseLost();
+    return { ...row, initial, before };
   }
 
   /** What comes back of these is told by its key, so that their acks need no proof. True when there were any. */
@@ -197,7 +217,7 @@ class Bridge {
     client: Awaited<ReturnType<DrainPool['connect']>>,
     runs: ReadonlyMap<string, GroupRun>,
   ): Promise<Intake> {
-    const { groups, store, rules, rate, idleExitMs, signal, onStep, onStanding, pool } = this.options;
+    const { groups, store, rules, rate, idleExitMs, signal, onStep, onStanding, pool, stream } = this.options;
     const { maxBatch = MAX_BATCH } = this.options;
     const queues: { queue: QueueToBridge; run: GroupRun; offset: number }[] = [];
     for (const group of groups) {
@@ -223,6 +243,8 @@ class Bridge {
         return ids;
       },
       onStanding: (standing) => onStanding?.(standing),
+      lastOffsets:
+        stream === undefined ? null : new Map(queues.map(({ queue }) => [queue.name, stream.last] as const)),
     });
   }
 
@@ -250,14 +272,20 @@ class Bridge {
   }
 
   /** Marks what was proved last and closes the books. */
-  async #close(runs: ReadonlyMap<string, GroupRun>): Promise<BridgedGroup[]> {
-    const { pool, groups } = this.options;
+  async #close(
+    runs: ReadonlyMap<string, GroupRun>,
+    end: 'stopped' | 'idle',
+    intake: Intake,
+  ): Promise<BridgedGroup[]> {
+    const { pool, groups, stream } = this.options;
     const holder = this.#lease.holder.name;
     const closed: BridgedGroup[] = [];
     for (const group of groups) {
       const { id } = runs.get(group.name) as GroupRun;
       if (!(await this.#ledger.markAcked(pool, id, holder, this.#proved.get(id) ?? []))) throw leaseLost();
-      const summed = await this.#sum(id, group);
+      const summed = await this.#sum(id, group, intake);
+      // A drain that was stopped goes on as the same run.
+      if (stream !== undefined && end === 'stopped') return [summed];
       if (!(await this.#ledger.finish(pool, id, holder, summed.books))) throw leaseLost();
       closed.push(summed);
     }
@@ -265,18 +293,23 @@ class Bridge {
     return closed;
   }
 
-  async #sum(id: string, group: GroupToBridge): Promise<BridgedGroup> {
-    const { pool } = this.options;
+  async #sum(id: string, group: GroupToBridge, intake: Intake): Promise<BridgedGroup> {
+    const { pool, stream } = this.options;
     const totals = await this.#ledger.totals(pool, id);
     const findings = await this.#bridgeLedger.findings(pool, id);
     const counts = sumFindings(findings);
-    const names = group.queues.filter(({ stream }) => !stream).map(({ name }) => name);
+    const known = { group: group.name, runId: id, totals, counts, findings };
+    if (stream !== undefined) {
+      const next = intake.offsetOf(group.queues[0]?.name ?? '') ?? 0;
+      const { initial = 0 } = this.#runs[0] ?? {};
+      const remaining = Math.max(0, stream.last - next + 1);
+      const input = { totals, remaining, initial: initial ?? 0, interrupted: false };
+      return { ...known, books: closeBooks({ ...input, expectedLeft: 0, doubtfulIds: 0 }) };
+    }
+    const names = group.queues.filter((queue) => !queue.stream).map(({ name }) => name);
     const left = this.#standings.filter(({ queue }) => names.includes(queue));
     const remaining = left.reduce((sum, { ready }) => sum + (ready ?? 0), 0);
-    return {
-      ...{ group: group.name, runId: id, totals, counts, findings },
-      books: booksOf(totals, counts, remaining),
-    };
+    return { ...known, books: booksOf(totals, counts, remaining) };
   }
 
   /** What can be said without asking the servers again. */

@@ -47,8 +47,8 @@ export interface ConsumeOptions {
   readonly prefetch: number;
   /** While it is drained, nobody else gets a message of it. */
   readonly exclusive: boolean;
-  /** Of a stream: the offset to begin with. A stream keeps what is acked. */
-  readonly offset?: number;
+  /** Of a stream: where to begin; `last` is the last chunk. A stream keeps what is acked. */
+  readonly offset?: number | 'first' | 'last';
   /**
    * Asks for messages one by one instead of being a consumer: an auto-delete queue goes, with all that is left in it, when its
    * last consumer does. A sixth of the speed.

@@ -44,6 +44,8 @@ export interface IntakeOptions {
   readonly rate: number | null;
   /** Ends it once nothing came for so long and all queues are empty; null = never. */
   readonly idleExitMs: number | null;
+  /** Of a stream that is read once: the last offset that counts. Ends when all are reached; null = never. */
+  readonly lastOffsets: ReadonlyMap<string, number> | null;
   readonly signal: AbortSignal | undefined;
   readonly onBatch: (queue: string, batch: LateBatch) => void;
   /** A batch's ack was proved. */
@@ -100,6 +102,11 @@ export class Intake {
       ...{ prefetch: FIRST_PREFETCH, meanBytes: 0, delivered: 0, fencing: Promise.resolve() },
       ...{ standing: null, ready: null, retryAt: 0 },
     }));
+  }
+
+  /** Of streams: the offset after the last one with a row. */
+  offsetOf(queue: string): number | undefined {
+    return this.#states.find((state) => state.queue.name === queue)?.offset;
   }
 
   /** Where each queue stood at the last look. */
@@ -264,7 +271,12 @@ export class Intake {
 
   /** Nothing came for so long, and nothing is there. What nobody but its owner can read does not count. */
   #isIdle(): boolean {
-    const { idleExitMs } = this.options;
+    const { idleExitMs, lastOffsets } = this.options;
+    if (lastOffsets !== null) {
+      const reached = ({ queue, offset }: QueueState): boolean =>
+        offset > (lastOffsets.get(queue.name) ?? -1);
+      if (this.#states.every(reached)) return true;
+    }
     if (idleExitMs === null || performance.now() - this.#lastDelivery < idleExitMs) return false;
     if (this.#lookedAt < this.#lastDelivery) return false;
     return this.#states.every(

@@ -34,6 +34,7 @@ const PUBLISHERS_EVERY_MS = 10_000;
 async function runBridge(context: Context, flags: BridgeFlags): Promise<number> {
   // Loaded here: the broker client is for those who ask for it.
   const { bridge } = await import('../../adapters/rabbitmq/bridge.js');
+  const { asQueue } = await import('../../adapters/rabbitmq/drain-plan.js');
   const { checkRate, chooseGroups } = await import('./drain-run.js');
   const { lookAround } = await import('./drain-survey.js');
   const { createBridgeProgress } = await import('./bridge-progress.js');
@@ -64,7 +65,9 @@ async function runBridge(context: Context, flags: BridgeFlags): Promise<number> 
   try {
     const result = await bridge({
       ...{ amqpUrl, pool, store: context.store, rules, log: context.log, rate, idleExitMs },
-      groups: groups.map(toBridge).filter(({ queues }) => queues.length > 0),
+      groups: groups
+        .map(({ name, queues }) => ({ name, queues: queues.filter(isReadable).map(asQueue) }))
+        .filter(({ queues }) => queues.length > 0),
       signal: stop.signal,
       onProgress: (now) => {
         metrics.last = now;
@@ -84,18 +87,6 @@ async function runBridge(context: Context, flags: BridgeFlags): Promise<number> 
     process.off('SIGINT', interrupt).off('SIGTERM', terminate);
     await server?.close();
   }
-}
-
-function toBridge(group: GroupPlan) {
-  return { name: group.name, queues: group.queues.filter(isReadable).map(asQueue) };
-}
-
-/** What a plan knows, as the bridge wants it. */
-export function asQueue({ name, role, ttlMs, feeders, info }: QueuePlan) {
-  return {
-    ...{ name, role, ttlMs, feeders, singleActive: info.singleActive },
-    ...{ autoDelete: info.autoDelete, stream: info.type === 'stream' },
-  };
 }
 
 const isReadable = ({ info }: QueuePlan): boolean =>

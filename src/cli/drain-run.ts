@@ -1,6 +1,7 @@
 /** What `unbroker drain run` does: drains the chosen groups one after the other and prints their books. */
-import { type DrainResult, drainGroup } from '../../adapters/rabbitmq/drain.js';
+import type { DrainResult } from '../../adapters/rabbitmq/drain.js';
 import type { Rules } from '../../adapters/rabbitmq/drain-config.js';
+import { drainPlanned } from '../../adapters/rabbitmq/drain-plan.js';
 import { preflight, type Survey } from '../../adapters/rabbitmq/survey.js';
 import type { GroupPlan } from '../../adapters/rabbitmq/topology.js';
 import { invalid, suggestion } from '../check.js';
@@ -66,14 +67,8 @@ async function drainOne(
   const progress = createProgress(group.name, context.json);
   const { management, vhost } = seen;
   try {
-    return await drainGroup({
+    return await drainPlanned(group, {
       ...{ amqpUrl, pool, store: context.store, rules, log: context.log, ...how },
-      group: {
-        name: group.name,
-        queues: group.queues.map(({ name, role, ttlMs, feeders, info }) => ({
-          ...{ name, role, ttlMs, feeders, singleActive: info.singleActive },
-        })),
-      },
       unacked: management === null ? undefined : (queues) => management.unacked(vhost, queues),
       onProgress: (now) => progress.update(now),
     });
@@ -132,7 +127,10 @@ function beforeAndAfter(before: DrainResult['before'], remaining: number): strin
 }
 
 /** By the group's name or by a queue in it. */
-export function chooseGroups(groups: readonly GroupPlan[], wanted: readonly string[] | undefined): GroupPlan[] {
+export function chooseGroups(
+  groups: readonly GroupPlan[],
+  wanted: readonly string[] | undefined,
+): GroupPlan[] {
   if (wanted === undefined) return [...groups];
   const chosen = wanted.map((name) => {
     if (name === '' || name.length > 255) throw invalid('--group', 'a name of 1 to 255 characters');

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
 import { type BridgeOptions, type BridgeResult, bridge } from '../../adapters/rabbitmq/bridge.js';
 import { compileRules, type DrainConfig } from '../../adapters/rabbitmq/drain-config.js';
+import { asQueue } from '../../adapters/rabbitmq/drain-plan.js';
 import type { QueueStanding } from '../../adapters/rabbitmq/intake.js';
-import { asQueue } from '../../src/cli/bridge.js';
 import { SILENT } from '../../src/log.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { until } from '../support/until.js';

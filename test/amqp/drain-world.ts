@@ -3,10 +3,10 @@
  * and a drain of what the survey finds: what every test of the drain needs.
  */
 import amqp, { type Channel, type ConfirmChannel, type Options } from 'amqplib';
-import { type DrainOptions, type DrainResult, drainGroup } from '../../adapters/rabbitmq/drain.js';
+import type { DrainOptions, DrainResult } from '../../adapters/rabbitmq/drain.js';
 import { checkDrainConfig, compileRules, type DrainConfig } from '../../adapters/rabbitmq/drain-config.js';
+import { drainPlanned } from '../../adapters/rabbitmq/drain-plan.js';
 import { type Survey, survey } from '../../adapters/rabbitmq/survey.js';
-import type { GroupPlan } from '../../adapters/rabbitmq/topology.js';
 import { SILENT } from '../../src/log.js';
 import { type FreshVhost, freshVhost } from '../support/fresh.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
@@ -80,10 +80,9 @@ export async function drainWorld(): Promise<DrainWorld> {
       const results: DrainResult[] = [];
       for (const group of seen.groups.filter(({ name }) => groups?.includes(name) ?? true)) {
         results.push(
-          await drainGroup({
+          await drainPlanned(group, {
             ...{ amqpUrl: vhost.url, pool: database.pool, store: database.store, log: SILENT },
-            ...{ group: toDrain(group), rules: compileRules(checked.rules) },
-            ...options,
+            ...{ rules: compileRules(checked.rules), ...options },
           }),
         );
       }
@@ -94,13 +93,6 @@ export async function drainWorld(): Promise<DrainWorld> {
       await connection.close().catch(() => {});
       await Promise.all([vhost.close(), database.close()]);
     },
-  };
-}
-
-export function toDrain(group: GroupPlan): DrainOptions['group'] {
-  return {
-    name: group.name,
-    queues: group.queues.map((queue) => ({ ...queue, singleActive: queue.info.singleActive })),
   };
 }
 
