@@ -32,7 +32,10 @@ declare
   used record;
   allowed double precision := 2147483647;
 begin
-  insert into {schema}.kind_limits (kind) values (limited) on conflict do nothing;
+  -- Only when it is not there: "on conflict" waits for whoever has it locked.
+  if not exists (select from {schema}.kind_limits l where l.kind = limited) then
+    insert into {schema}.kind_limits (kind) values (limited) on conflict do nothing;
+  end if;
   select l.tokens, l.refilled_at, l.claimed into used
   from {schema}.kind_limits l where l.kind = limited for update skip locked;
   if not found then

@@ -7,6 +7,7 @@ import { type Checker, integer, object, oneOf, record, string } from './check.js
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
 import type { Retention } from './jobs/retention.js';
 import { quoteSchema } from './jobs/schema-name.js';
+import { KIND_LIMITS, type KindLimits } from './jobs/worker-options.js';
 import { checkNotifyConfig, type NotifyConfig } from './notify/config.js';
 import { checkServeConfig, type ServeConfig } from './shims/config.js';
 
@@ -41,6 +42,8 @@ export interface WorkerConfig {
   readonly pollMs?: number;
   /** How long a stopping worker waits for what runs. Default 25,000. */
   readonly graceMs?: number;
+  /** Limits of kinds across all workers. Default: none. */
+  readonly kinds?: Readonly<Record<string, KindLimits>>;
   /** What is kept of finished jobs. Default: all. */
   readonly retention?: Retention;
   readonly logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -73,6 +76,18 @@ const keep = object({
   maxCount: integer(0, WORKER_BOUNDS.maxCount.max),
 });
 
+const kindLimits = object({
+  maxRunning: integer(1, KIND_LIMITS.maxRunning),
+  rate: object(
+    {
+      max: integer(1, KIND_LIMITS.rate),
+      perMs: integer(1, KIND_LIMITS.perMs),
+      burst: integer(1, KIND_LIMITS.rate),
+    },
+    ['max', 'perMs'],
+  ),
+});
+
 const checkShape = object({
   schema: schemaName,
   databaseUrlEnv: environmentName,
@@ -83,6 +98,7 @@ const checkShape = object({
     leaseMs: integer(WORKER_BOUNDS.leaseMs.min, WORKER_BOUNDS.leaseMs.max),
     pollMs: integer(WORKER_BOUNDS.pollMs.min, WORKER_BOUNDS.pollMs.max),
     graceMs: integer(WORKER_BOUNDS.graceMs.min, WORKER_BOUNDS.graceMs.max),
+    kinds: record(kindLimits),
     retention: object({ default: keep, kinds: record(keep) }),
     logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
   }),

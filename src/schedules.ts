@@ -18,9 +18,12 @@ import { createStore, type ScheduleFilter } from './jobs/store.js';
 import { isStorable } from './jobs/text.js';
 import { findZone, zoneUnknown } from './jobs/zone.js';
 
-/** `priority`, `maxAttempts`, `headers` and `retryPolicy` are those of the jobs it fires; `source` is the schedule's own. */
+/** `priority`, `maxAttempts`, `headers`, `orderingKey` and `retryPolicy` are those of the jobs it fires; `source` is the schedule's own. */
 export interface ScheduleOptions
-  extends Pick<EnqueueOptions, 'priority' | 'maxAttempts' | 'headers' | 'retryPolicy' | 'source'> {
+  extends Pick<
+    EnqueueOptions,
+    'priority' | 'maxAttempts' | 'headers' | 'retryPolicy' | 'source' | 'orderingKey'
+  > {
   /** Unique in the schema; 1 to 200 characters. */
   readonly name: string;
   readonly kind: string;
@@ -100,8 +103,8 @@ export function createSchedules(schema?: string): Schedules {
       checkOptions(options);
       const { name, kind, payload, payloadText, timeZone = 'UTC', misfire = 'once' } = options;
       const { startAt, endAt, paused } = options;
-      const { priority, maxAttempts, headers, retryPolicy, source } = options;
-      const carried = { priority, maxAttempts, headers, retryPolicy, source };
+      const { priority, maxAttempts, headers, retryPolicy, source, orderingKey } = options;
+      const carried = { priority, maxAttempts, headers, retryPolicy, source, orderingKey };
       const job = prepare({ kind, payload, ...given(carried) });
       const rule = parseRule(options.cron ?? `@every ${options.everyMs}ms`, timeZone);
       const now = await nowAndZone(db, timeZone);

@@ -59,7 +59,7 @@ async function list(context: Context, options: ListOptions): Promise<undefined> 
   const rows = found.map((job) => [
     job.id,
     job.kind,
-    job.state,
+    job.waitsForTurn ? 'ready, waits' : job.state,
     `${job.attempts}/${job.maxAttempts}`,
     job.runAt,
     job.source,

@@ -9,6 +9,7 @@ import type { Handler } from '../jobs/handler.js';
 import type { Retention } from '../jobs/retention.js';
 import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
 import { createMetrics } from '../jobs/worker-metrics.js';
+import type { KindLimits } from '../jobs/worker-options.js';
 import { type Context, run } from './context.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
@@ -100,6 +101,7 @@ function workerSettings(context: Context, options: WorkOptions) {
     pollMs?: number;
     graceMs?: number;
     retention?: Retention;
+    kinds?: Readonly<Record<string, KindLimits>>;
   } = {
     ...fromConfig,
   };

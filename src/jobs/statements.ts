@@ -179,7 +179,7 @@ inserted as (
   on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
   returning id
 )
-select inserted.id::text
+select inserted.id::text, ${wake('exists (select from inserted)')}
 from input left join inserted on inserted.id = input.id
 order by position`,
 
@@ -444,6 +444,7 @@ where j.cron is null
   and ($4::text[] is null or j.state = any ($4))
   and ($5::boolean is null or (j.attempts > 0) = $5)
   and ($6::timestamptz is null or j.created_at < $6)
+  and ($8::bigint is null or j.id < $8)
 order by j.id desc
 limit $7`,
 
@@ -455,6 +456,7 @@ where j.kind like 'notify.%' and j.payload ? 'reference' and j.payload ->> 'refe
   and ($2::text[] is null or j.state = any ($2))
   and ($3::boolean is null or (j.attempts > 0) = $3)
   and ($4::timestamptz is null or j.created_at < $4)
+  and ($6::bigint is null or j.id < $6)
 order by j.id desc
 limit $5`,
 
@@ -466,6 +468,7 @@ where j.kind like 'notify.%' and j.payload ? 'tags' and j.payload -> 'tags' ? $1
   and ($2::text[] is null or j.state = any ($2))
   and ($3::boolean is null or (j.attempts > 0) = $3)
   and ($4::timestamptz is null or j.created_at < $4)
+  and ($6::bigint is null or j.id < $6)
 order by j.id desc
 limit $5`,
 
@@ -542,7 +545,7 @@ set state = 'ready', run_at = now(), finished_at = null, solo = false,
     progress = case when jsonb_typeof(j.progress) = 'object' then j.progress - 'unconfirmed' else j.progress end,
     max_attempts = least(greatest(j.max_attempts, j.attempts + $2), ${LIMITS.maxAttempts})
 where j.id = any ($1::bigint[]) and j.state in ('dead', 'cancelled') and j.attempts < ${LIMITS.maxAttempts}
-returning j.id::text`,
+returning j.id::text, ${wake()}`,
 
     /** ready -> dead, by an operator. */
     operatorDiscard: `
@@ -571,7 +574,7 @@ returning j.id::text`,
 update ${jobs} j
 set run_at = now()
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
-returning j.id::text`,
+returning j.id::text, ${wake()}`,
 
     /** What a schedule's door asks first: the database's clock, and how Postgres spells one of these zones. */
     clockAndZone: `
@@ -590,15 +593,15 @@ select date_part('epoch', clock_timestamp()) * 1000 as "nowMs"`,
      */
     putSchedule: `
 insert into ${jobs} as j (kind, payload, priority, max_attempts, headers, source, retry_policy, dedupe_key, cron, time_zone,
-                          misfire, run_at, ends_at, slots_until, tz_version, paused, state, finished_at)
+                          misfire, run_at, ends_at, slots_until, tz_version, paused, state, finished_at, ordering_key)
 select $1, $2::jsonb, coalesce($3, 0), coalesce($4, 20), $5::jsonb, $6, $7::jsonb, $8, $9, $10, $11,
        coalesce($12, now()), $13::timestamptz, $14::timestamptz, $15, coalesce($16, false),
-       case when $12::timestamptz is null then 'done' else 'ready' end, case when $12 is null then now() end
+       case when $12::timestamptz is null then 'done' else 'ready' end, case when $12 is null then now() end, $18
 from (select pg_advisory_xact_lock(hashtextextended($8, 0))) as turn
 on conflict (dedupe_key) where misfire is not null do update
 set kind = excluded.kind, payload = excluded.payload, body = null, content_type = null, priority = excluded.priority,
     max_attempts = excluded.max_attempts, headers = excluded.headers, source = excluded.source,
-    retry_policy = excluded.retry_policy, cron = excluded.cron, time_zone = excluded.time_zone,
+    ordering_key = excluded.ordering_key, retry_policy = excluded.retry_policy, cron = excluded.cron, time_zone = excluded.time_zone,
     misfire = excluded.misfire, ends_at = excluded.ends_at, paused = coalesce($16, j.paused),
     (run_at, slots_until, tz_version, state, finished_at) = (
       select slot.run_at, slot.slots_until, slot.tz_version, slot.state, slot.finished_at
@@ -658,7 +661,7 @@ select j.kind, j.payload, j.body, j.content_type, j.priority, j.max_attempts, j.
        ${slotHeaders('now()', `, 'triggered', true`)}, j.dedupe_key, j.retry_policy
 from ${jobs} j
 where j.misfire is not null and j.dedupe_key = $1
-returning id::text`,
+returning id::text, ${wake()}`,
 
     /** Jobs that a schedule fired, newest first, below an id; at most $3. jobs_fired is made for it. */
     scheduleHistory: `
@@ -725,7 +728,8 @@ fired as (
   returning id, source
 )
 select moved.id::text, substr(moved.dedupe_key, 10) as name, moved.kind, moved.state = 'done' as ended,
-       array(select fired.id::text from fired where fired.source = moved.dedupe_key order by fired.id) as jobs
+       array(select fired.id::text from fired where fired.source = moved.dedupe_key order by fired.id) as jobs,
+       ${wake('exists (select from fired)')}
 from moved order by moved.id`,
 
     /** Up to $2 schedules that were computed with an older tzdata than $1. */

@@ -94,6 +94,8 @@ export interface JobSearch {
   /** True: attempts were made; false: none yet. */
   readonly retried?: boolean;
   readonly createdBefore?: Date;
+  /** Rows with a smaller id: the next page. */
+  readonly beforeId?: string;
   /** At most 1000. */
   readonly limit: number;
 }
@@ -547,15 +549,24 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       const states = filter.states ?? null;
       const retried = filter.retried ?? null;
       const before = filter.createdBefore ?? null;
+      const beforeId = filter.beforeId ?? null;
       const limit = Math.min(filter.limit, 1_000);
       if (filter.reference !== undefined) {
-        return rows<Job>(db, sql.searchReference, [filter.reference, states, retried, before, limit]);
+        return rows<Job>(db, sql.searchReference, [
+          filter.reference,
+          states,
+          retried,
+          before,
+          limit,
+          beforeId,
+        ]);
       }
       if (filter.tag !== undefined) {
-        return rows<Job>(db, sql.searchTag, [filter.tag, states, retried, before, limit]);
+        return rows<Job>(db, sql.searchTag, [filter.tag, states, retried, before, limit, beforeId]);
       }
       const { kindPrefix = null, sourcePrefix = null, source = null } = filter;
-      return rows<Job>(db, sql.search, [kindPrefix, sourcePrefix, source, states, retried, before, limit]);
+      const values = [kindPrefix, sourcePrefix, source, states, retried, before, limit, beforeId];
+      return rows<Job>(db, sql.search, values);
     },
 
     /** Dead rows, counted up to `cap`. */
@@ -663,6 +674,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         s.tzVersion,
         s.paused ?? null,
         s.startAt,
+        job.orderingKey ?? null,
       ]);
       return row as Schedule & { created: boolean };
     },
@@ -718,11 +730,16 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     },
 
     /** Fires and moves what is still as it was read. Every slot up to `nowMs` is settled by it. */
-    fireSchedules(db: Queryable, moves: readonly Move[], nowMs: number, tzVersion: string): Promise<Fired[]> {
+    async fireSchedules(
+      db: Queryable,
+      moves: readonly Move[],
+      nowMs: number,
+      tzVersion: string,
+    ): Promise<Fired[]> {
       const slots = moves.flatMap(({ row, slotsMs }) =>
         slotsMs.map((ms) => ({ id: row.id, at: new Date(ms) })),
       );
-      return rows<Fired>(db, sql.fireSchedules, [
+      const moved = await rows<Fired>(db, sql.fireSchedules, [
         moves.map(({ row }) => row.id),
         moves.map(({ row }) => row.runAtText),
         moves.map(({ row }) => row.cron),
@@ -733,6 +750,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         new Date(nowMs),
         tzVersion,
       ]);
+      return moved.map(({ id, name, kind, ended, jobs }) => ({ id, name, kind, ended, jobs }));
     },
 
     /** Schedules computed with an older tzdata than `tzVersion`. */

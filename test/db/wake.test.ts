@@ -5,9 +5,11 @@
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { enqueue, enqueueMany } from '../../src/enqueue.js';
+import { Firing } from '../../src/jobs/firing.js';
 import { createStore } from '../../src/jobs/store.js';
 import { createWorker, type Worker } from '../../src/jobs/worker.js';
 import { migrate } from '../../src/migrate.js';
+import { schedule, triggerSchedule } from '../../src/schedules.js';
 import { type FreshDatabase, freshDatabase } from '../support/services.js';
 import { until } from '../support/until.js';
 
@@ -82,6 +84,41 @@ describe('wake-up', () => {
     expect(heard).toEqual([]);
     await enqueue(database.pool, 'noop', 3);
     await until('the due one is announced', () => heard.length === 1);
+    await listener.end();
+  });
+
+  it('is told of what a schedule fires, of a trigger, of the SQL function and of an operator’s retry', async () => {
+    const store = createStore();
+    const { pool } = database;
+    await schedule(pool, { name: 's', kind: 'noop', everyMs: 3_600_000 });
+    const listener = await connect();
+    let heard = 0;
+    listener.on('notification', () => {
+      heard += 1;
+    });
+    await listener.query(`listen "${store.channel}"`);
+    const acts: (() => Promise<unknown>)[] = [
+      () => triggerSchedule(pool, 's'),
+      () => new Firing({ store, db: pool, clock: () => new Date(Date.now() + 3_600_000) }).sweep(),
+      () => pool.query(`select unbroker.enqueue('noop', dedupe_key => 'one')`),
+      () => enqueueMany(pool, [{ kind: 'noop', dedupeKey: 'two' }]),
+      async () => {
+        const { rows } = await pool.query(`update unbroker.jobs set state = 'dead', finished_at = now()
+          where dedupe_key = 'two' returning id::text`);
+        return store.operatorRetry(pool, [rows[0].id], 1);
+      },
+      () => enqueue(pool, 'noop', 0, { orderingKey: 'x' }),
+    ];
+    for (const act of acts) await act();
+    await listener.query('select 1');
+    expect(heard).toBe(0);
+    await pool.query('delete from unbroker.jobs where dedupe_key is not null and misfire is null');
+    await store.sleepUntil(pool, 'sleeper', MINUTE_MS);
+    await pool.query(`update unbroker.jobs set run_at = now() where misfire is not null`);
+    for (const [index, act] of acts.entries()) {
+      await act();
+      await until(`act ${index} is heard`, () => heard === index + 1);
+    }
     await listener.end();
   });
 
