@@ -76,11 +76,20 @@ async function compose(
     ...(text === undefined ? {} : { text }),
     ...(html === undefined ? {} : { html }),
     messageId,
-    headers: { 'X-Notification-Id': message.id },
+    headers: { 'X-Notification-Id': message.id, ...unsubscribeHeaders(message) },
     disableFileAccess: true,
     disableUrlAccess: true,
   });
   return mail.compile().build();
+}
+
+/** RFC 8058: what large receivers ask of bulk mail. */
+function unsubscribeHeaders({ unsubscribeUrl }: Message): Record<string, string> {
+  if (unsubscribeUrl === undefined) return {};
+  return {
+    'List-Unsubscribe': `<${unsubscribeUrl}>`,
+    'List-Unsubscribe-Post': 'List-Unsubscribe=One-Click',
+  };
 }
 
 /** The whole message as a stream that knows when its last byte was taken. */

@@ -15,6 +15,8 @@ export interface NotifyConfig {
   readonly sms?: GatewayConfig;
   readonly push?: GatewayConfig;
   readonly webhook?: WebhookConfig;
+  /** How calls of the `qstash` contract are signed; without it they are not. */
+  readonly qstash?: QstashConfig;
   /** Private networks that webhooks, gateways and `relay.http` may call, as `10.1.0.0/16`. Default: none. */
   readonly allowedNetworks?: readonly string[];
 }
@@ -43,6 +45,11 @@ export interface GatewayConfig {
 /** The URL is the `to` of each notification. Default `resend`: receivers know repeats by webhook-id. */
 export interface WebhookConfig {
   readonly onAmbiguous?: OnAmbiguous;
+}
+
+export interface QstashConfig {
+  /** Environment variable with the key that receivers know as their current one. */
+  readonly signingKeyEnv: string;
 }
 
 const environmentName = string({
@@ -96,6 +103,7 @@ const shape = object({
   sms: gateway,
   push: gateway,
   webhook: object({ onAmbiguous }),
+  qstash: object({ signingKeyEnv: environmentName }, ['signingKeyEnv']),
   allowedNetworks: networks,
 });
 

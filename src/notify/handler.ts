@@ -89,13 +89,14 @@ function parked(provider: string, error?: unknown): Discard {
 async function compose(job: ClaimedJob, channel: Channel, rendering: Rendering | null): Promise<Message> {
   try {
     const payload = readNotification(plainPayload(job));
+    const unsubscribe = payload.unsubscribeUrl === null ? {} : { unsubscribeUrl: payload.unsubscribeUrl };
     if (payload.template === null) {
       const part = channel === 'webhook' ? 'body' : 'text';
       const parts = {
         [part]: payload.body ?? '',
         ...(payload.subject === null ? {} : { subject: payload.subject }),
       };
-      return { id: job.id, channel, to: payload.to, parts };
+      return { id: job.id, channel, to: payload.to, parts, ...unsubscribe };
     }
     if (rendering === null) throw new MessageError('template-unknown', 'this worker has no templates');
     const { template, locale, data, version } = payload;
@@ -103,7 +104,7 @@ async function compose(job: ClaimedJob, channel: Channel, rendering: Rendering |
     const { parts } = rendering.renderer.render(template, channel, locale, data, version);
     if (!PARTS[channel].some((part) => parts[part] !== undefined))
       throw new MessageError('template-invalid', `the template has no part for ${channel}`);
-    return { id: job.id, channel, to: payload.to, parts };
+    return { id: job.id, channel, to: payload.to, parts, ...unsubscribe };
   } catch (error) {
     if (error instanceof MessageError) throw new Discard(error.message, error.code);
     throw error;

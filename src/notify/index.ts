@@ -5,6 +5,7 @@
 import { resolve } from 'node:path';
 import { smtpProvider } from '../../adapters/providers/smtp.js';
 import { gatewayProvider, webhookProvider } from '../../adapters/providers/webhook.js';
+import { createEnqueue } from '../enqueue.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { KindOptions } from '../jobs/handler.js';
 import type { Queryable } from '../jobs/job.js';
@@ -14,8 +15,9 @@ import type { NotifyConfig } from './config.js';
 import { deliveryHandler } from './handler.js';
 import { CHANNELS, type Channel } from './message.js';
 import type { Provider } from './provider.js';
+import { qstashHandler } from './qstash.js';
 import { relayHandler } from './relay.js';
-import { RELAY_HTTP } from './relay-kind.js';
+import { QSTASH_DELIVER, RELAY_HTTP } from './relay-kind.js';
 import { createRendering, type Rendering, tableOf } from './rendering.js';
 import { templateFiles } from './template-files.js';
 
@@ -37,6 +39,7 @@ export interface NotifyOptions {
 /** Kinds that these handlers serve, whatever is configured: `relay.http` and `notify.<channel>`. */
 export const NOTIFY_KINDS: readonly string[] = [
   RELAY_HTTP,
+  QSTASH_DELIVER,
   ...CHANNELS.map((channel) => `notify.${channel}`),
 ];
 
@@ -48,13 +51,29 @@ export function createNotifyHandlers(options: NotifyOptions): Record<string, Kin
   const { config } = options;
   const rules = notifyAddressRules(config);
   const rendering = notifyRendering(options);
-  const handlers: Record<string, KindOptions> = { [RELAY_HTTP]: relayHandler(rules) };
+  const { enqueue } = createEnqueue(options.schema);
+  const signingKey = signingKeyOf(options);
+  const handlers: Record<string, KindOptions> = {
+    [RELAY_HTTP]: relayHandler(rules),
+    [QSTASH_DELIVER]: qstashHandler({ rules, signingKey, db: options.db, enqueueJob: enqueue }),
+  };
   for (const channel of configuredChannels(config)) {
     const provider = createProvider(channel, options, rules);
     const onAmbiguous = config[channel]?.onAmbiguous ?? (channel === 'webhook' ? 'resend' : 'park');
     handlers[`notify.${channel}`] = deliveryHandler({ channel, provider, rendering, onAmbiguous });
   }
   return handlers;
+}
+
+function signingKeyOf({ config, environment = process.env }: NotifyOptions): string | null {
+  if (config.qstash === undefined) return null;
+  const { signingKeyEnv } = config.qstash;
+  const key = environment[signingKeyEnv];
+  if (key !== undefined && key.length >= 16) return key;
+  throw new UnbrokerError('signing-key-missing', 'The key that signs QStash calls is not set or too short', {
+    hint: `Set ${signingKeyEnv} to at least 16 characters, for example from: openssl rand -hex 32`,
+    exitStatus: EXIT.badInput,
+  });
 }
 
 export function configuredChannels(config: NotifyConfig): Channel[] {

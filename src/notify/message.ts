@@ -44,6 +44,11 @@ export function isMailAddress(value: string): boolean {
   return value.length <= 320 && !hasControls(value) && /^[^\s@<>()[\]\\,;:"]+@[^\s@<>()\\,;:"]+$/.test(value);
 }
 
+/** It stands in a header between angle brackets. */
+export function isUnsubscribeUrl(value: string): boolean {
+  return /^https:\/\/[\x21-\x7e]{1,1990}$/.test(value) && !/[<>]/.test(value) && URL.canParse(value);
+}
+
 /** True when it may stand in a header. */
 export function isHeaderText(value: string): boolean {
   return value.length <= 998 && !hasControls(value);
@@ -62,6 +67,8 @@ export interface NotificationPayload {
   /** Beside `body`: the mail's subject. */
   readonly subject: string | null;
   readonly body: string | null;
+  /** What a mail's List-Unsubscribe says; null: none. */
+  readonly unsubscribeUrl: string | null;
 }
 
 /** What a provider delivers. Each part that its channel has, where the template has it. */
@@ -71,6 +78,8 @@ export interface Message {
   readonly channel: Channel;
   readonly to: string;
   readonly parts: Readonly<Partial<Record<Part, string>>>;
+  /** For mail: becomes List-Unsubscribe and List-Unsubscribe-Post. */
+  readonly unsubscribeUrl?: string;
 }
 
 /** The payload does not say what to send, or may not be sent: no retry will change it. */
@@ -99,12 +108,15 @@ export function readNotification(payload: unknown): NotificationPayload {
     reference = null,
     subject = null,
     body = null,
+    unsubscribeUrl = null,
   } = fields;
   if (typeof to !== 'string' || to === '') throw wrong('to is missing');
   if (template !== null && !isTemplateKey(template)) throw wrong('template is not a template key');
   if (version !== null && !isTemplateVersion(version)) throw wrong('version is not a version');
   if (locale !== null && !isLocale(locale)) throw wrong('locale is not a locale');
   if (data !== null && !isObject(data)) throw wrong('data is not an object');
+  if (unsubscribeUrl !== null && !(typeof unsubscribeUrl === 'string' && isUnsubscribeUrl(unsubscribeUrl)))
+    throw wrong('unsubscribeUrl is not an https URL');
   for (const [name, value] of Object.entries({ reference, subject, body })) {
     if (value !== null && typeof value !== 'string') throw wrong(`${name} is not a string`);
   }
@@ -118,6 +130,7 @@ export function readNotification(payload: unknown): NotificationPayload {
     reference: reference as string | null,
     subject: subject as string | null,
     body: body as string | null,
+    unsubscribeUrl,
   };
 }
 

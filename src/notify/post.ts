@@ -3,7 +3,12 @@
  * followed, time and answer are bounded, and a failure says whether the other side can have had the request.
  */
 import { lookup as resolve } from 'node:dns';
-import { type IncomingMessage, type RequestOptions, request as requestHttp } from 'node:http';
+import {
+  type IncomingHttpHeaders,
+  type IncomingMessage,
+  type RequestOptions,
+  request as requestHttp,
+} from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { LookupFunction } from 'node:net';
 import { type AddressRules, refuseUrl } from './address.js';
@@ -41,15 +46,23 @@ export interface PostAnswer {
 const MAX_ANSWER_BYTES = 65_536;
 const MAX_HEADER_BYTES = 16_384;
 
-/** Resolves on 2xx. Throws DeliveryError; its message names host and status, nothing of the body. */
-export async function post(given: PostRequest): Promise<PostAnswer> {
+/** Any status and its headers. Throws DeliveryError when there was no answer. */
+export async function call(
+  given: PostRequest,
+): Promise<PostAnswer & { readonly headers: IncomingHttpHeaders }> {
   const refused = refuseUrl(given.url, given.rules);
   if (refused !== null) throw new DeliveryError(FINAL, refused);
   const url = new URL(given.url);
   const deadline = AbortSignal.any([given.signal, AbortSignal.timeout(given.timeoutMs ?? 10_000)]);
   const { answer, response } = await exchange(url, given, deadline);
-  const fate = httpFate(response.statusCode ?? 0, response.headers['retry-after'], Date.now());
-  if (fate !== null) throw new DeliveryError(fate, `HTTP ${response.statusCode} from ${url.host}`);
+  return { ...answer, headers: response.headers };
+}
+
+/** Resolves on 2xx. Throws DeliveryError; its message names host and status, nothing of the body. */
+export async function post(given: PostRequest): Promise<PostAnswer> {
+  const { headers, ...answer } = await call(given);
+  const fate = httpFate(answer.status, headers['retry-after'], Date.now());
+  if (fate !== null) throw new DeliveryError(fate, `HTTP ${answer.status} from ${new URL(given.url).host}`);
   return answer;
 }
 

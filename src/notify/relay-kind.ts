@@ -10,6 +10,9 @@ import type { ObjectNode } from '../json-text.js';
  */
 export const RELAY_HTTP = 'relay.http';
 
+/** The same call as QStash makes it: signed, with its headers and callbacks. Payload: src/shims/qstash/message.ts. */
+export const QSTASH_DELIVER = 'qstash.deliver';
+
 /** What belongs to the connection, or is ours to say. */
 const OWN = new Set([
   'connection',

@@ -1,7 +1,7 @@
 /**
  * Who asks, and what they may do. API keys are compared as digests, in constant time. Pure.
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { Service } from './config.js';
 
 export interface Principal {
@@ -20,6 +20,8 @@ export interface Grants {
 export interface ApiKey extends Principal {
   /** SHA-256 of the key. */
   readonly digest: Buffer;
+  /** The key itself, where it came from the environment: a signature cannot be checked with a digest. */
+  readonly secret?: string;
 }
 
 /** When no key is configured, which only a loopback server may do. */
@@ -57,4 +59,50 @@ export function mayEnqueue({ grants }: Principal, kind: string): boolean {
   return grants.kinds.some((pattern) =>
     pattern.endsWith('*') ? kind.startsWith(pattern.slice(0, -1)) : kind === pattern,
   );
+}
+
+/** A token older or newer than this is refused, as GOV.UK does. */
+const MAX_SKEW_MS = 30_000;
+
+/**
+ * Whose JWT it is: HS256 only, signed with the client's key (of a key `name-<uuid>-<uuid>` the last part, as GOV.UK's are),
+ * issued by that key's name or its middle part, within half a minute. null when it is nobody's.
+ */
+export function principalOfJwt(token: string, keys: readonly ApiKey[], nowMs: number): Principal | null {
+  if (keys.length === 0) return ANONYMOUS;
+  const [head = '', claims = '', signature = '', ...more] = token.split('.');
+  if (more.length > 0 || token.length > 4_096) return null;
+  const { alg } = jsonOf(head);
+  const { iss, iat } = jsonOf(claims);
+  if (alg !== 'HS256' || typeof iss !== 'string' || typeof iat !== 'number') return null;
+  if (!(Math.abs(nowMs - iat * 1_000) <= MAX_SKEW_MS)) return null;
+  const given = Buffer.from(signature, 'base64url');
+  let found: Principal | null = null;
+  for (const key of keys) {
+    if (key.secret === undefined) continue;
+    const { issuer, secret } = jwtKey(key.name, key.secret);
+    const expected = createHmac('sha256', secret).update(`${head}.${claims}`).digest();
+    const same = given.length === expected.length && timingSafeEqual(given, expected);
+    if (same && (iss === issuer || iss === key.name)) found = key;
+  }
+  return found;
+}
+
+const UUID = '[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}';
+const GOVUK_KEY = new RegExp(`(?:^|-)(${UUID})-(${UUID})$`);
+
+function jwtKey(name: string, value: string): { issuer: string; secret: string } {
+  const parts = GOVUK_KEY.exec(value);
+  return parts === null
+    ? { issuer: name, secret: value }
+    : { issuer: parts[1] ?? '', secret: parts[2] ?? '' };
+}
+
+function jsonOf(part: string): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(Buffer.from(part, 'base64url').toString('utf8'));
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
 }

@@ -43,8 +43,8 @@ export interface KeyConfig {
 }
 
 const contractName = string({
-  pattern: /^(?:trio|\.{1,2}\/.+)$/,
-  expected: 'trio, or the path of a module that starts with ./',
+  pattern: /^(?:trio|qstash|govuk-notify|\.{1,2}\/.+)$/,
+  expected: 'trio, qstash, govuk-notify, or the path of a module that starts with ./',
 });
 
 const kind = string({ maxLength: LIMITS.kindLength });

@@ -17,8 +17,12 @@ export interface ShimRequest {
   readonly query: ReadonlyMap<string, string>;
   /** Lower-case names. */
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** null on a route that takes no body. */
+  /** null on a route that takes no JSON body. */
   readonly body: JsonNode | null;
+  /** The body of a route that takes any; else empty. */
+  readonly bytes: Buffer;
+  /** On a raw path: the request target behind the route's prefix, exactly as it was sent; else empty. */
+  readonly rest: string;
 }
 
 /** What parse may ask about this installation. All of it is in memory: no I/O. */
@@ -37,12 +41,17 @@ export interface ContractContext {
 
 export interface Route<P extends Parsed = Parsed> {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
-  /** `:name` marks a parameter. */
+  /** `:name` marks a parameter; a `*` at the end takes the rest as it was sent (`ShimRequest.rest`), query and all. */
   readonly path: string;
   /** `read` needs only that grant; default `write` except for GET. */
   readonly verb?: 'read' | 'write';
-  /** `json`: a JSON body is needed. Default for POST, PUT and PATCH; else a body is refused. */
-  readonly body?: 'json' | 'none';
+  /**
+   * `json`: a JSON body is needed. Default for POST, PUT and PATCH; else a body is refused. `any`: bytes of any media
+   * type, or none.
+   */
+  readonly body?: 'json' | 'none' | 'any';
+  /** Query names that may come more than once; their values arrive joined by commas. Default: none may. */
+  readonly repeats?: readonly string[];
   parse(request: ShimRequest, context: ContractContext): P | Answer | Refusal;
   render(result: ResultOf<P>, parsed: P): ShimResponse | Refusal;
   /** How this route says no; default the contract's. */
@@ -65,6 +74,8 @@ export interface Contract {
   readonly service: Service;
   readonly routes: readonly AnyRoute[];
   readonly deliveries: readonly DeliveryRule[];
+  /** `jwt`: the bearer token is a JWT, HS256, signed with the client's key. Default: it is the key. */
+  readonly auth?: 'jwt';
   /** How the old service says no. */
   errors(refusal: Refusal): ShimResponse;
 }
@@ -92,7 +103,7 @@ export function answerRoute(
 export function defineContract(contract: Contract): Contract {
   const seen = new Set<string>();
   for (const { method, path } of contract.routes) {
-    if (!/^(\/(:?[a-z][a-zA-Z0-9-]*))+$/.test(path))
+    if (!/^(\/(:?[a-z][a-zA-Z0-9-]*))+(\/\*)?$/.test(path))
       throw new TypeError(`contract ${contract.name}: ${method} ${path} is not a path`);
     const key = `${method} ${path.replace(/:[^/]+/g, ':')}`;
     if (seen.has(key)) throw new TypeError(`contract ${contract.name}: ${method} ${path} comes twice`);

@@ -6,7 +6,15 @@ import { createHash } from 'node:crypto';
 import { UnbrokerError } from '../errors.js';
 import { within } from '../jobs/signal.js';
 import { TemplateNotLoaded } from '../notify/template-table.js';
-import { type ApiKey, mayEnqueue, mayUse, type Principal, presentedKey, principalOf } from './auth.js';
+import {
+  type ApiKey,
+  mayEnqueue,
+  mayUse,
+  type Principal,
+  presentedKey,
+  principalOf,
+  principalOfJwt,
+} from './auth.js';
 import {
   type AnyRoute,
   type Contract,
@@ -37,7 +45,9 @@ export interface Mounted {
   readonly route: AnyRoute;
   readonly contract: Contract;
   readonly verb: 'read' | 'write';
-  readonly wantsBody: boolean;
+  readonly body: 'json' | 'none' | 'any';
+  /** What the path begins with, where its rest is taken as it was sent; null: the path is an ordinary one. */
+  readonly rawPrefix: string | null;
 }
 
 export interface DoorOptions {
@@ -66,7 +76,8 @@ const MAX_LOADS = 400;
 export function mountedRoute(contract: Contract, route: AnyRoute): Mounted {
   const usual = ['POST', 'PUT', 'PATCH'].includes(route.method) ? 'json' : 'none';
   const verb = route.verb ?? (route.method === 'GET' ? 'read' : 'write');
-  return { route, contract, verb, wantsBody: (route.body ?? usual) === 'json' };
+  const rawPrefix = route.path.endsWith('/*') ? route.path.slice(0, -1) : null;
+  return { route, contract, verb, body: route.body ?? usual, rawPrefix };
 }
 
 export class Door {
@@ -77,33 +88,42 @@ export class Door {
    * request that still waits for leave to send its body, when no route has been looked for.
    */
   admit(head: RequestHead, mounted: Mounted | undefined | null): Principal | Refusal {
-    const refused = refuseHead(head);
+    // A request that waits for leave to send its body comes again, with its route.
+    const refused = refuseHead(head, mounted === null || (mounted?.rawPrefix ?? null) !== null);
     if (refused !== null) return refused;
-    const principal = this.#authenticate(head);
+    const principal = this.#authenticate(head, mounted);
     if (isRefusal(principal) || mounted === undefined) return principal;
     if (mounted !== null && !mayUse(principal, mounted.contract.service, mounted.verb))
       return new Refusal(403, 'not-allowed', 'this key may not do that');
-    return refuseBodyHead(head, this.options.bodyBytes) ?? principal;
+    const anyMedia = mounted === null || mounted.body === 'any';
+    return refuseBodyHead(head, this.options.bodyBytes, anyMedia) ?? principal;
   }
 
-  #authenticate(head: RequestHead): Principal | Refusal {
+  #authenticate(head: RequestHead, mounted: Mounted | undefined | null): Principal | Refusal {
     const { keys } = this.options;
     if (keys.length === 0 && !isLoopbackHost(head))
       return new Refusal(403, 'host-refused', 'without API keys only localhost is served');
     const unknown = () =>
       new Refusal(401, 'key-missing', 'a valid API key is needed, as Authorization: Bearer');
-    return principalOf(presentedKey(head.headers), keys) ?? unknown();
+    const presented = presentedKey(head.headers);
+    if (mounted === null || mounted?.contract.auth === 'jwt') {
+      const signed = presented === null ? null : principalOfJwt(presented, keys, Date.now());
+      if (signed !== null || mounted !== null) return signed ?? unknown();
+    }
+    return principalOf(presented, keys) ?? unknown();
   }
 
   async serve(mounted: Mounted, { head, params, bytes, principal }: Arrived): Promise<ShimResponse> {
     const { core, context, answerTimeoutMs } = this.options;
-    if (!mounted.wantsBody && bytes !== null && bytes.length > 0)
+    if (mounted.body === 'none' && bytes !== null && bytes.length > 0)
       throw new Refusal(400, 'unexpected-body', 'this route takes no body');
     const request = {
       params,
-      query: readQuery(head.url ?? ''),
+      query: mounted.rawPrefix === null ? readQuery(head.url ?? '', mounted.route.repeats) : new Map(),
       headers: head.headers as Record<string, string | undefined>,
-      body: mounted.wantsBody ? readBody(bytes ?? Buffer.alloc(0)) : null,
+      body: mounted.body === 'json' ? readBody(bytes ?? Buffer.alloc(0)) : null,
+      bytes: mounted.body === 'any' ? (bytes ?? Buffer.alloc(0)) : Buffer.alloc(0),
+      rest: mounted.rawPrefix === null ? '' : (head.url ?? '').slice(mounted.rawPrefix.length),
     };
     const parsed = await this.#parse(mounted.route, request, context);
     checkKinds(parsed, principal);

@@ -14,6 +14,8 @@ import { type ApiKey, digestOf } from './auth.js';
 import type { KeyConfig, ServeConfig } from './config.js';
 import type { Contract, ContractContext } from './contract.js';
 import { Core, type CorePool } from './core.js';
+import { govukNotifyContract } from './govuk-notify.js';
+import { qstashContracts } from './qstash/index.js';
 import { createRequests } from './requests.js';
 import { createShimServer, type ShimServer, type ShimServerOptions } from './server.js';
 import { notificationContract } from './trio/notification.js';
@@ -39,6 +41,8 @@ export interface ShimsOptions {
 
 const BUILT_IN: Readonly<Record<string, readonly Contract[]>> = {
   trio: [notificationContract, schedulingContract, retryContract],
+  qstash: qstashContracts,
+  'govuk-notify': [govukNotifyContract],
 };
 
 const PRUNE_EVERY_MS = 60_000;
@@ -126,7 +130,7 @@ function readKey(
   };
   if (sha256 !== undefined) return { name, grants, digest: Buffer.from(sha256, 'hex') };
   const value = environment[env ?? ''] ?? '';
-  if (value.length >= MIN_KEY_LENGTH) return { name, grants, digest: digestOf(value) };
+  if (value.length >= MIN_KEY_LENGTH) return { name, grants, digest: digestOf(value), secret: value };
   throw new UnbrokerError('key-missing', `The API key of ${name} is not set or too short`, {
     hint: `Set ${env} to at least ${MIN_KEY_LENGTH} characters, for example from: openssl rand -hex 32`,
     exitStatus: EXIT.badInput,

@@ -31,8 +31,8 @@ export interface RequestHead {
 
 const notFound = (): Refusal => new Refusal(404, 'not-found', 'no such route');
 
-/** The request line and the headers as a whole. */
-export function refuseHead(head: RequestHead): Refusal | null {
+/** The request line and the headers as a whole. `rawPath`: its route takes the rest of the path as it is. */
+export function refuseHead(head: RequestHead, rawPath = false): Refusal | null {
   const url = head.url ?? '';
   if (head.rawHeaders.length / 2 > SERVER_LIMITS.headerCount)
     return new Refusal(431, 'too-many-headers', `there are more than ${SERVER_LIMITS.headerCount} headers`);
@@ -41,6 +41,7 @@ export function refuseHead(head: RequestHead): Refusal | null {
   if (!url.startsWith('/')) return new Refusal(400, 'absolute-uri', 'the request target is not a path');
   if (url.length > SERVER_LIMITS.urlLength)
     return new Refusal(414, 'uri-too-long', 'the request target is too long');
+  if (rawPath) return null;
   const path = url.split('?', 1)[0] ?? '';
   // Nobody has to agree with us on what a dot, a slash, a NUL or a percent sign inside an escape means.
   if (/%(?:2e|2f|5c|25|00)|\/\/|\\|\/\.\.?(?:\/|$)/i.test(path) || !isDecodable(path)) return notFound();
@@ -57,12 +58,12 @@ function isDecodable(text: string): boolean {
 }
 
 /** Of a request that carries a body: its media type, encoding and announced length, before a byte is read. */
-export function refuseBodyHead(head: RequestHead, maxBytes: number): Refusal | null {
+export function refuseBodyHead(head: RequestHead, maxBytes: number, anyMedia = false): Refusal | null {
   const { 'content-length': length, 'content-encoding': encoding, 'content-type': type } = head.headers;
   if (length !== undefined && Number(length) > maxBytes) return tooLarge(maxBytes);
   if (encoding !== undefined && encoding !== 'identity')
     return new Refusal(415, 'content-encoding', 'a compressed body is not read; send it plain');
-  if (!hasBody(head)) return null;
+  if (anyMedia || !hasBody(head)) return null;
   const [media = '', ...parameters] = String(type ?? '')
     .toLowerCase()
     .split(';')
@@ -112,7 +113,7 @@ function isWide(bytes: Buffer): boolean {
 }
 
 /** Each name once: two parsers would pick different ones of two. Throws Refusal. */
-export function readQuery(url: string): ReadonlyMap<string, string> {
+export function readQuery(url: string, repeats: readonly string[] = []): ReadonlyMap<string, string> {
   const query = new Map<string, string>();
   const at = url.indexOf('?');
   if (at === -1) return query;
@@ -120,7 +121,12 @@ export function readQuery(url: string): ReadonlyMap<string, string> {
     if (pair === '') continue;
     const [name = '', ...value] = pair.split('=');
     const key = decodeQuery(name);
-    if (query.has(key)) throw new Refusal(400, 'duplicate-parameter', 'a parameter comes twice');
+    const before = query.get(key);
+    if (before !== undefined && repeats.includes(key)) {
+      query.set(key, `${before},${decodeQuery(value.join('='))}`);
+      continue;
+    }
+    if (before !== undefined) throw new Refusal(400, 'duplicate-parameter', 'a parameter comes twice');
     query.set(key, decodeQuery(value.join('=')));
   }
   return query;

@@ -27,10 +27,19 @@ async function planOf(text: string, values: unknown[]): Promise<string> {
 
 it('a reference is found by its index', async () => {
   const { searchReference } = createStatements('unbroker');
-  expect(await planOf(searchReference, ['ref-17', null, null, null, 50])).toContain('jobs_reference');
+  expect(await planOf(searchReference, ['ref-17', null, null, null, 50, null])).toContain('jobs_reference');
   expect(
     (await store.search(database.pool, { reference: 'ref-17', limit: 5 })).map((job) => job.payloadText),
   ).toEqual(['{"to": "a@b.example", "reference": "ref-17"}']);
+});
+
+it('a tag is found by its index', async () => {
+  const { searchTag } = createStatements('unbroker');
+  await database.pool.query(
+    `insert into unbroker.jobs (kind, payload) values ('notify.email', '{"to":"a@b.example","tags":["x"]}')`,
+  );
+  await database.pool.query('analyze unbroker.jobs');
+  expect(await planOf(searchTag, ['x', null, null, null, 50, null])).toContain('jobs_tags');
 });
 
 it('a row with attempts from elsewhere runs out where it would have', async () => {

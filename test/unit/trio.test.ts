@@ -35,6 +35,8 @@ function parse(contract: Contract, method: string, path: string, body?: string, 
     params: { id: '7' },
     query: new Map<string, string>(),
     headers: {},
+    bytes: Buffer.alloc(0),
+    rest: '',
     body: body === undefined ? null : readJson(body),
   };
   const parsed = routeOf(contract, method, path).parse(request, context);

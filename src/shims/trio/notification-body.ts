@@ -13,6 +13,7 @@ import {
   isLocale,
   isMailAddress,
   isTemplateKey,
+  isUnsubscribeUrl,
 } from '../../notify/message.js';
 import { type ContractContext, Refusal, type ShimJob } from '../contract.js';
 import { type Fields, objectOf as fieldsOf, invalid } from '../fields.js';
@@ -36,6 +37,7 @@ const FIELDS = [
   'dedupeKey',
   'version',
   'tags',
+  'unsubscribeUrl',
 ] as const;
 
 type Field = (typeof FIELDS)[number];
@@ -83,6 +85,7 @@ export function readNotification(
       subject: subject?.raw,
       body: body?.raw,
       tags: tagsText(fields),
+      unsubscribeUrl: unsubscribeText(fields, channel),
     }),
     source: SOURCE,
     ...optionsOf(fields),
@@ -122,6 +125,15 @@ function checkRecipient(channel: Channel, to: string, context: ContractContext):
     throw new Refusal(422, 'recipient-invalid', 'to is not one mail address');
   const refused = channel === 'webhook' ? context.refuseUrl(to) : null;
   if (refused !== null) throw new Refusal(422, 'recipient-invalid', `to cannot be called: ${refused}`);
+}
+
+/** For mail: what a reader's program calls with one click (RFC 8058). */
+function unsubscribeText(fields: Fields<Field>, channel: Channel): string | undefined {
+  const url = fields.line('unsubscribeUrl', 2_000);
+  if (url === undefined) return undefined;
+  if (channel !== 'email' || !isUnsubscribeUrl(url.value))
+    throw invalid('unsubscribeUrl is an https URL of visible ASCII, for mail');
+  return url.raw;
 }
 
 /** 1 to 20 lines of up to 100 characters. */

@@ -1,0 +1,360 @@
+/**
+ * GOV.UK Notify's contract, as notifications-node-client speaks it. A template id is a template's key; ids of
+ * notifications are the jobs' ids, written as UUIDs because clients keep them in columns of that type. Pure.
+ */
+import type { Job } from '../jobs/job.js';
+import type { JobSearch } from '../jobs/store.js';
+import { objectText, readJson, toPlain } from '../json-text.js';
+import { MessageError } from '../notify/message.js';
+import type { TemplateVariant } from '../notify/templates.js';
+import {
+  answerRoute,
+  type ContractContext,
+  defineContract,
+  type Enqueue,
+  type Find,
+  jsonResponse,
+  type List,
+  type ListTemplateVersions,
+  Refusal,
+  route,
+  type ShimRequest,
+  type ShimResponse,
+} from './contract.js';
+import { type Fields, objectOf as fieldsOf, queryOf } from './fields.js';
+import { headerOf, memberText, objectOf, payloadOf } from './trio/common.js';
+import { readNotification } from './trio/notification-body.js';
+
+const SOURCE = 'govuk-notify';
+const SCOPE = { kindPrefix: 'notify.', sourcePrefix: SOURCE };
+const LOCALE = 'en';
+
+const ERRORS: Readonly<Record<number, string>> = {
+  400: 'BadRequestError',
+  401: 'AuthError',
+  403: 'AuthError',
+  404: 'NoResultFound',
+  422: 'ValidationError',
+  429: 'RateLimitError',
+};
+
+/** What this house calls unprocessable is a bad request there. */
+function errors({ status, detail }: Refusal): ShimResponse {
+  const shown = status === 422 || status === 409 ? 400 : status === 401 ? 403 : status;
+  const error = ERRORS[status] ?? 'Exception';
+  return jsonResponse(shown, JSON.stringify({ status_code: shown, errors: [{ error, message: detail }] }));
+}
+
+const notFound = (): Refusal => new Refusal(404, 'not-found', 'No result found');
+
+type Type = 'email' | 'sms';
+const RECIPIENT = { email: 'email_address', sms: 'phone_number' } as const;
+
+/** 64 bits of the id in a UUID of version 8. */
+export function uuidOf(jobId: string): string {
+  const hex = BigInt(jobId).toString(16).padStart(16, '0');
+  return `0000${hex.slice(0, 4)}-0000-8000-8000-${hex.slice(4)}`;
+}
+
+/** `0` for what is no such UUID: it finds nothing. */
+export function jobIdOf(uuid: string): string {
+  const parts = /^0000([0-9a-f]{4})-0000-8000-8000-([0-9a-f]{12})$/.exec(uuid);
+  return parts === null ? '0' : BigInt(`0x${parts[1]}${parts[2]}`).toString();
+}
+
+interface Content {
+  readonly subject?: string;
+  readonly body: string;
+}
+
+interface Send extends Enqueue {
+  readonly template: { readonly id: string; readonly version: number };
+  readonly reference: string | null;
+  readonly content: Content;
+  readonly kind: Type;
+  readonly scheduledFor: string | null;
+}
+
+const FIELDS = [
+  'template_id',
+  'email_address',
+  'phone_number',
+  'personalisation',
+  'reference',
+  'scheduled_for',
+  'email_reply_to_id',
+  'sms_sender_id',
+  'one_click_unsubscribe_url',
+  'sanitise_content_for',
+] as const;
+
+function send(type: Type) {
+  return route<Send>({
+    method: 'POST',
+    path: `/v2/notifications/${type}`,
+    parse: (request, context) => parseSend(type, request, context),
+    render({ enqueued: [job] }, { template, reference, content, kind, scheduledFor }) {
+      const id = uuidOf(job?.id ?? '0');
+      const uri = `/v2/notifications/${id}`;
+      const body = {
+        id,
+        reference,
+        content: { ...content, ...(kind === 'email' ? {} : { from_number: null }) },
+        uri,
+        template: { ...template, uri: `/v2/template/${template.id}` },
+        scheduled_for: scheduledFor,
+      };
+      return jsonResponse(201, JSON.stringify(body), { location: uri });
+    },
+  });
+}
+
+function parseSend(type: Type, { body }: ShimRequest, context: ContractContext): Send {
+  const fields = fieldsOf(body, FIELDS);
+  const key = fields.text('template_id', 100)?.value;
+  const to = fields.line(RECIPIENT[type], 320);
+  if (key === undefined) throw new Refusal(400, 'invalid', 'template_id is a required property');
+  if (to === undefined) throw new Refusal(400, 'invalid', `${RECIPIENT[type]} is a required property`);
+  const variant = find(key, type, null, context);
+  const data = fields.object('personalisation');
+  const content = contentOf(render(variant, key, data === undefined ? {} : toPlain(data), context));
+  const scheduledFor = fields.time('scheduled_for');
+  const reference = fields.line('reference', 500);
+  const unsubscribe = unsubscribeOf(fields, context);
+  const text = objectText({
+    to: to.raw,
+    template: JSON.stringify(key),
+    channel: JSON.stringify(type),
+    locale: JSON.stringify(LOCALE),
+    data: data?.raw,
+    reference: reference?.raw,
+    unsubscribeUrl: unsubscribe,
+  });
+  const job = readNotification(readJson(text), context);
+  const headers = { govuk: { content: { ...content }, scheduledFor: scheduledFor?.toISOString() ?? null } };
+  return {
+    type: 'enqueue',
+    jobs: [
+      { ...job, source: SOURCE, headers, ...(scheduledFor === undefined ? {} : { runAt: scheduledFor }) },
+    ],
+    template: { id: key, version: variant.version ?? 1 },
+    reference: reference?.value ?? null,
+    content,
+    kind: type,
+    scheduledFor: scheduledFor?.toISOString() ?? null,
+  };
+}
+
+function unsubscribeOf(
+  fields: Fields<(typeof FIELDS)[number]>,
+  context: ContractContext,
+): string | undefined {
+  const url = fields.line('one_click_unsubscribe_url', 2_000);
+  if (url === undefined) return undefined;
+  if (!url.value.startsWith('https://') || context.refuseUrl(url.value) !== null)
+    throw new Refusal(400, 'invalid', 'one_click_unsubscribe_url is not a valid https url');
+  return url.raw;
+}
+
+function find(
+  key: string,
+  type: Type | null,
+  version: number | null,
+  { renderer }: ContractContext,
+): TemplateVariant {
+  const types: readonly Type[] = type === null ? ['email', 'sms'] : [type];
+  for (const one of types) {
+    const variant = renderer?.find(key, one, LOCALE, version) ?? null;
+    if (variant !== null) return variant;
+  }
+  throw type === null ? notFound() : new Refusal(400, 'template-unknown', 'Template not found');
+}
+
+function render(
+  variant: TemplateVariant,
+  key: string,
+  data: unknown,
+  { renderer }: ContractContext,
+): TemplateVariant['parts'] {
+  try {
+    const { version = null, channel, locale } = variant;
+    return renderer?.render(key, channel, locale === 'default' ? LOCALE : locale, data, version).parts ?? {};
+  } catch (error) {
+    // Names what is missing, never a value.
+    if (error instanceof MessageError)
+      throw new Refusal(400, 'render-failed', `Missing personalisation: ${error.message}`);
+    throw error;
+  }
+}
+
+function contentOf({ subject, text, html }: TemplateVariant['parts']): Content {
+  return { ...(subject === undefined ? {} : { subject }), body: text ?? html ?? '' };
+}
+
+const readOne = route<Find>({
+  method: 'GET',
+  path: '/v2/notifications/:id',
+  parse: ({ params }) => ({ type: 'find', id: jobIdOf(params['id'] ?? ''), scope: SCOPE }),
+  render: (job) => (job === null ? notFound() : jsonResponse(200, viewText(job))),
+});
+
+/** Their words for our states, each with what they are asked for. */
+const STATUSES: Readonly<Record<string, readonly Job['state'][]>> = {
+  created: ['ready'],
+  sending: ['running'],
+  delivered: ['done'],
+  'technical-failure': ['dead'],
+  cancelled: ['cancelled'],
+};
+const ASKED: Readonly<Record<string, readonly Job['state'][]>> = {
+  ...STATUSES,
+  sent: ['done'],
+  failed: ['dead'],
+  'permanent-failure': ['dead'],
+  'temporary-failure': ['dead'],
+};
+
+interface Listing extends List {
+  readonly asked: string;
+}
+
+const list = route<Listing>({
+  method: 'GET',
+  path: '/v2/notifications',
+  parse(request) {
+    const given = queryOf(request, ['template_type', 'status', 'reference', 'older_than']);
+    const { template_type: type, status, reference, older_than: olderThan } = given;
+    if (type !== undefined && type !== 'email' && type !== 'sms')
+      throw new Refusal(400, 'invalid', 'template_type is not one of [sms, email]');
+    const states = status === undefined ? undefined : Object.hasOwn(ASKED, status) ? ASKED[status] : null;
+    if (states === null) throw new Refusal(400, 'invalid', 'status is not one of those known');
+    const search: JobSearch = {
+      kindPrefix: type === undefined ? 'notify.' : `notify.${type}`,
+      sourcePrefix: SOURCE,
+      ...(states === undefined ? {} : { states }),
+      ...(reference === undefined ? {} : { reference }),
+      ...(olderThan === undefined ? {} : { beforeId: jobIdOf(olderThan) }),
+      limit: PAGE,
+    };
+    const asked = new URLSearchParams(given).toString();
+    return { type: 'list', search, asked };
+  },
+  render(jobs, { asked }) {
+    const own = jobs.filter(({ source }) => source === SOURCE);
+    const current = `/v2/notifications${asked === '' ? '' : `?${asked}`}`;
+    const oldest = jobs.length === PAGE ? jobs.at(-1) : undefined;
+    const links = {
+      current,
+      ...(oldest === undefined ? {} : { next: `/v2/notifications?older_than=${uuidOf(oldest.id)}` }),
+    };
+    return jsonResponse(
+      200,
+      `{"notifications":[${own.map(viewText).join(',')}],"links":${JSON.stringify(links)}}`,
+    );
+  },
+});
+
+const PAGE = 200;
+
+function viewText(job: Job): string {
+  const payload = objectOf(payloadOf(job));
+  const content = (headerOf(job, 'govuk', 'content') ?? {}) as Partial<Content>;
+  const type = job.kind.slice('notify.'.length);
+  const to = memberText(payload, 'to');
+  const template = payload?.members.get('template');
+  const id = template?.type === 'string' ? template.value : '';
+  const version = payload?.members.get('version')?.raw ?? '1';
+  const status = Object.entries(STATUSES).find(([, states]) => states.includes(job.state))?.[0];
+  const isDone = job.finishedAt !== null;
+  return objectText({
+    id: JSON.stringify(uuidOf(job.id)),
+    reference: memberText(payload, 'reference'),
+    email_address: type === 'email' ? to : 'null',
+    phone_number: type === 'sms' ? to : 'null',
+    type: JSON.stringify(type),
+    status: JSON.stringify(status ?? 'created'),
+    template: `{"id":${JSON.stringify(id)},"version":${version},"uri":${JSON.stringify(`/v2/template/${id}/version/${version}`)}}`,
+    body: JSON.stringify(content.body ?? ''),
+    subject: JSON.stringify(content.subject ?? null),
+    created_at: JSON.stringify(job.createdAt),
+    created_by_name: 'null',
+    sent_at: JSON.stringify(job.state === 'done' ? job.finishedAt : null),
+    completed_at: JSON.stringify(isDone ? job.finishedAt : null),
+    scheduled_for: JSON.stringify(headerOf(job, 'govuk', 'scheduledFor') ?? null),
+    is_cost_data_ready: 'false',
+  });
+}
+
+interface ShowTemplate extends ListTemplateVersions {
+  readonly variant: TemplateVariant;
+}
+
+function showTemplate(path: string) {
+  return route<ShowTemplate>({
+    method: 'GET',
+    path,
+    parse({ params }, context) {
+      const { id: key = '', version } = params;
+      if (version !== undefined && !/^[1-9]\d{0,8}$/.test(version)) return notFound();
+      const variant = find(key, null, version === undefined ? null : Number(version), context);
+      return { type: 'list-template-versions', key, limit: 200, variant };
+    },
+    render(versions, { key, variant }) {
+      const { channel, parts, version = 1 } = variant;
+      const dated = versions.find((one) => one.version <= version);
+      const created = versions.at(-1)?.createdAt ?? null;
+      const body = {
+        id: key,
+        name: key,
+        type: channel,
+        created_at: created,
+        updated_at: dated?.createdAt ?? null,
+        created_by: 'unbroker',
+        version,
+        ...contentOf(parts),
+        letter_contact_block: null,
+        postage: null,
+      };
+      return jsonResponse(200, JSON.stringify(body));
+    },
+  });
+}
+
+const preview = answerRoute({
+  method: 'POST',
+  path: '/v2/template/:id/preview',
+  verb: 'read',
+  parse({ params, body }, context) {
+    const fields = fieldsOf(body, ['personalisation']);
+    const key = params['id'] ?? '';
+    const variant = find(key, null, null, context);
+    const data = fields.object('personalisation');
+    const parts = render(variant, key, data === undefined ? {} : toPlain(data), context);
+    const answer = {
+      id: key,
+      type: variant.channel,
+      version: variant.version ?? 1,
+      ...contentOf(parts),
+      html: parts.html ?? null,
+      postage: null,
+    };
+    return { type: 'answer', response: jsonResponse(200, JSON.stringify(answer)) };
+  },
+});
+
+export const govukNotifyContract = defineContract({
+  name: 'govuk-notify',
+  service: 'notification',
+  auth: 'jwt',
+  routes: [
+    send('email'),
+    send('sms'),
+    readOne,
+    list,
+    showTemplate('/v2/template/:id'),
+    showTemplate('/v2/template/:id/version/:version'),
+    preview,
+  ],
+  deliveries: [],
+  errors,
+});
