@@ -11,7 +11,7 @@ import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js'
 import { type Analysis, ProgramMaker } from './program.js';
 import { SiteReader } from './site.js';
 import { eachNode, scopeOf } from './syntax.js';
-import type { Wrapper } from './wrappers.js';
+import { namedScopeOf, type Wrapper } from './wrappers.js';
 
 const MAX_ROUNDS = 6;
 
@@ -85,7 +85,7 @@ export function siteCalls(reader: SiteReader): ts.CallExpression[] {
     if (callee.kind === 'own') for (const fn of callee.fns) called.add(fn);
   }
   return publishes.filter((call) => {
-    const scope = scopeOf(call);
+    const scope = namedScopeOf(call);
     if (ts.isSourceFile(scope)) return true;
     if (denied.has(scope)) return false;
     const wrapper = wrappers.get(scope);

@@ -187,6 +187,7 @@ export class Contexts {
     for (const call of ownCalls(scope)) {
       const callee = this.resolver.calleeOf(call);
       const [argument] = call.arguments;
+      if (this.effects.mayWrite(call)) return [{ code: 'handle-unresolved', what: quote(call.expression) }];
       if (callee.kind !== 'unresolved' || callee.name !== 'query' || argument === undefined) continue;
       const text = ts.isStringLiteralLike(argument)
         ? argument.text

@@ -45,6 +45,8 @@ export interface PgQuery {
 const MAX_DEPTH = 6;
 const WRITING =
   /save|insert|create|update|delete|remove|replace|write|upsert|execute|exec$|^query|run|none|one$|any$|many|task|tx$|transaction|flush|persist|raw|destroy|^put|batch|commit/i;
+const UNTRACED_WRITE =
+  /^(?:\$?transaction|insert|insertInto|update|updateMany|upsert|delete|deleteMany|deleteFrom|save|persist|flush|\$executeRaw|createQueryRunner|commitTransaction)$/;
 const SENDING =
   /emit|send|publish|post|put|patch|request|add|produce|xadd|push|write|fetch|dispatch|trigger|^module$|^get$/i;
 
@@ -148,6 +150,15 @@ export class Effects {
     return found;
   }
 
+  /**
+   * An awaited call with a database's word on something that could not be traced: `await this.db.client.insert(…)`.
+   * Whoever makes one does business of its own, whatever else it calls.
+   */
+  mayWrite(call: ts.CallExpression): boolean {
+    const callee = this.resolver.calleeOf(call);
+    return callee.kind === 'unresolved' && UNTRACED_WRITE.test(callee.name) && isAwaited(call);
+  }
+
   /** What a call hands to the outside through a broker library. */
   sendOf(call: ts.CallExpression): 'broker' | 'transport' | undefined {
     const tools = { resolver: this.resolver, values: this.values, env: undefined };
@@ -222,6 +233,18 @@ export class Effects {
     if (cls === 'transport' && SENDING.test(callee.method)) return effect('transport', pkg);
     return undefined;
   }
+}
+
+/** Awaited, itself or as the start of a chain that is. */
+function isAwaited(call: ts.CallExpression): boolean {
+  let n: ts.Node = call;
+  while (
+    (ts.isPropertyAccessExpression(n.parent) && n.parent.expression === n) ||
+    (ts.isCallExpression(n.parent) && n.parent.expression === n) ||
+    ts.isParenthesizedExpression(n.parent)
+  )
+    n = n.parent;
+  return ts.isAwaitExpression(n.parent);
 }
 
 function firstOfEach(effects: readonly Effect[]): readonly Effect[] {

@@ -20,6 +20,7 @@ export const FILE_LIMITS = {
 
 export type SkipReason =
   | 'link'
+  | 'compiled'
   | 'too-large'
   | 'not-utf8'
   | 'unreadable'
@@ -161,7 +162,13 @@ class Walk {
       this.skip(dir, 'unreadable', errorCode(error));
       return;
     }
-    for (const name of names) this.entry(dir === '' ? name : `${dir}/${name}`, name);
+    const known = new Set(names);
+    for (const name of names) {
+      const path = dir === '' ? name : `${dir}/${name}`;
+      const source = sourceBeside(name, known);
+      if (source === undefined) this.entry(path, name);
+      else this.skip(path, 'compiled', `made from ${source} beside it`);
+    }
   }
 
   private entry(path: string, name: string): void {
@@ -225,6 +232,13 @@ class Walk {
   private skip(path: string, reason: SkipReason, detail: string): void {
     this.skipped.push({ path: path === '' ? '.' : path, reason, detail });
   }
+}
+
+/** `a.ts` for an `a.js` that lies beside it together with its declarations: a compiler's output. */
+function sourceBeside(name: string, names: ReadonlySet<string>): string | undefined {
+  const stem = /^(.+)\.jsx?$/.exec(name)?.[1];
+  if (stem === undefined || !names.has(`${stem}.d.ts`)) return undefined;
+  return [`${stem}.ts`, `${stem}.tsx`].find((source) => names.has(source));
 }
 
 function isDirectory(path: string): boolean {

@@ -9,6 +9,7 @@ import { dirname, join, sep } from 'node:path';
 import { Project, ts } from 'ts-morph';
 import { bracketDepth, FILE_LIMITS, type Sources } from './files.js';
 import { classOf, packageOfPath, packageOfSpecifier } from './packages.js';
+import { Workspaces } from './workspaces.js';
 
 const OPTIONS: ts.CompilerOptions = {
   target: ts.ScriptTarget.ES2023,
@@ -49,6 +50,7 @@ export class ProgramMaker {
   private readonly resolutions = new Map<string, Resolution>();
   private readonly unresolved = new Set<string>();
   private readonly root: string;
+  private readonly workspaces: Workspaces;
   private previous: ts.Program | undefined;
 
   constructor(
@@ -57,6 +59,7 @@ export class ProgramMaker {
     private readonly types: boolean,
   ) {
     this.root = sources.root;
+    this.workspaces = new Workspaces(sources.root, sources.files);
     for (const lib of standardLibrary()) this.parsed.set(lib.fileName, lib);
   }
 
@@ -145,8 +148,10 @@ export class ProgramMaker {
   private resolve(specifier: string, containing: string): ts.ResolvedModuleFull | undefined {
     const from = this.resolutionFor(dirname(containing));
     const bare = packageOfSpecifier(specifier);
-    if (bare !== undefined && !this.types && from.options.paths === undefined)
-      return this.miss(bare, containing);
+    if (bare !== undefined && !this.types && from.options.paths === undefined) {
+      const source = this.workspaces.resolve(specifier);
+      return source === undefined ? this.miss(bare, containing) : ownModule(join(this.root, source));
+    }
     const host = {
       ...ts.sys,
       fileExists: isFile,
@@ -154,6 +159,14 @@ export class ProgramMaker {
       realpath: realPath,
     };
     const found = ts.resolveModuleName(specifier, containing, from.options, host, from.cache).resolvedModule;
+    // Built declarations of the repository's own packages say nothing about what their functions do.
+    if (
+      bare !== undefined &&
+      this.sources.files.get(this.relative(found?.resolvedFileName ?? '')) === undefined
+    ) {
+      const source = this.workspaces.resolve(specifier);
+      if (source !== undefined) return ownModule(join(this.root, source));
+    }
     if (found === undefined) return this.miss(bare, containing);
     if (found.resolvedFileName.includes('/node_modules/')) {
       if (!this.types) return this.miss(bare, containing);
@@ -191,6 +204,11 @@ export class ProgramMaker {
     this.resolutions.set(directory, made);
     return made;
   }
+}
+
+function ownModule(path: string): ts.ResolvedModuleFull {
+  const extension = /\.[cm]?[jt]sx?$/.exec(path)?.[0] ?? ts.Extension.Ts;
+  return { resolvedFileName: path, extension: extension as ts.Extension, isExternalLibraryImport: false };
 }
 
 interface Resolution {

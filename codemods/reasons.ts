@@ -28,7 +28,7 @@ export const REASONS = [
   },
   {
     code: 'handle-unresolved',
-    message: 'SQL runs on {what}, which could not be traced to pg',
+    message: 'The write runs on {what}, which could not be traced to a database library',
     next: 'Install the dependencies or add a type, then scan again',
   },
   {

@@ -19,7 +19,7 @@ import {
 } from './origins.js';
 import { packageOfSpecifier, tableOf } from './packages.js';
 import type { ProgramIndex } from './program-index.js';
-import { type Fn, isFn, unwrapped } from './syntax.js';
+import { eachNode, type Fn, isFn, unwrapped } from './syntax.js';
 
 /** A value of a package: `amqplib`'s `channel`, `pg`'s `pool`, or `other` for what the tables do not name. */
 export interface Role {
@@ -45,9 +45,14 @@ export class Roles {
     if (this.roles.has(e)) return this.roles.get(e);
     const type = this.checker.getTypeAtLocation(e);
     const role =
-      this.roleOfType(type) ?? (isOpaque(type) ? this.traced(e, new Set([...seen, e])) : undefined);
+      this.roleOfType(type) ?? (this.saysNothing(type) ? this.traced(e, new Set([...seen, e])) : undefined);
     if (seen.size === 0) this.roles.set(e, role);
     return role;
+  }
+
+  /** `any`, also when it is promised: an async function that gives back a package's value without its types. */
+  private saysNothing(type: ts.Type): boolean {
+    return isOpaque(type) || isOpaque(this.checker.getAwaitedType(type) ?? type);
   }
 
   roleOfType(given: ts.Type, depth = 0): Role | undefined {
@@ -100,7 +105,8 @@ export class Roles {
     if (ts.isPropertyAccessExpression(e)) {
       const owner = this.roleOf(e.expression, seen);
       if (owner !== undefined) return member(owner, e.name.text);
-      return this.tracedSymbol(this.checker.getSymbolAtLocation(e.name), seen);
+      const symbol = this.checker.getSymbolAtLocation(e.name);
+      return symbol === undefined ? this.assignedOnThis(e, seen) : this.tracedSymbol(symbol, seen);
     }
     if (ts.isBinaryExpression(e) && isFallback(e.operatorToken.kind)) {
       return agreed([e.left, e.right].filter((x) => !isNothing(x)).map((x) => this.roleOf(x, seen)));
@@ -109,6 +115,22 @@ export class Roles {
       return agreed([e.whenTrue, e.whenFalse].filter((x) => !isNothing(x)).map((x) => this.roleOf(x, seen)));
     }
     return undefined;
+  }
+
+  /** `this.broker = await create()` in a function of the class that the checker does not count as its own. */
+  private assignedOnThis(e: ts.PropertyAccessExpression, seen: ReadonlySet<ts.Node>): Role | undefined {
+    if (e.expression.kind !== ts.SyntaxKind.ThisKeyword) return undefined;
+    let holder: ts.Node = e;
+    while (!ts.isSourceFile(holder) && !ts.isClassLike(holder)) holder = holder.parent;
+    const values: ts.Expression[] = [];
+    if (!ts.isSourceFile(holder))
+      eachNode(holder, (n) => {
+        if (!ts.isBinaryExpression(n) || n.operatorToken.kind !== ts.SyntaxKind.EqualsToken) return;
+        const left = n.left;
+        if (!ts.isPropertyAccessExpression(left) || left.name.text !== e.name.text) return;
+        if (left.expression.kind === ts.SyntaxKind.ThisKeyword && !isNothing(n.right)) values.push(n.right);
+      });
+    return agreed(values.map((value) => this.roleOf(value, seen)));
   }
 
   private tracedCall(call: ts.CallExpression, seen: ReadonlySet<ts.Node>): Role | undefined {

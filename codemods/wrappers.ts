@@ -130,7 +130,7 @@ class Search {
   private judgeAll(publishes: ReadonlySet<ts.CallExpression>): Map<Fn, Wrapper> {
     const byScope = new Map<Scope, ts.CallExpression[]>();
     for (const call of publishes) {
-      const scope = scopeOf(call);
+      const scope = namedScopeOf(call);
       byScope.set(scope, [...(byScope.get(scope) ?? []), call]);
     }
     const wrappers = new Map<Fn, Wrapper>();
@@ -165,6 +165,7 @@ class Search {
     if (fn.body === undefined || nameOf(fn) === undefined) return undefined;
     const found = this.effects.of(fn.body);
     if (found.some((e) => e.kind !== 'transport' && e.kind !== 'broker')) return undefined;
+    if (ownCalls(fn.body).some((call) => this.effects.mayWrite(call))) return undefined;
     const [inner] = publishes;
     if (inner === undefined) return undefined;
     const obstacles: Obstacle[] = [];
@@ -172,6 +173,8 @@ class Search {
     if (publishes.length > 1)
       obstacles.push({ code: 'wrapper-unclear', what: `it publishes at ${publishes.length} places` });
     obstacles.push(...transports(found));
+    const later = laterIn(fn, inner);
+    if (later !== undefined) obstacles.push({ code: 'wrapper-unclear', what: `it publishes in ${later}` });
     this.surroundings(fn, inner, obstacles, notes);
     for (const call of ownCalls(fn.body)) {
       if (call !== inner && !publishes.includes(call)) this.sideCall(call, inner, obstacles, notes);
@@ -245,6 +248,21 @@ class Search {
     });
     return found;
   }
+}
+
+/** The named function that a publish belongs to: a callback without a name is part of the one around it. */
+export function namedScopeOf(call: ts.CallExpression): Scope {
+  let scope = scopeOf(call);
+  while (!ts.isSourceFile(scope) && nameOf(scope) === undefined && ts.isCallExpression(scope.parent))
+    scope = scopeOf(scope);
+  return scope;
+}
+
+/** `retry(async () => …)`: the callback's call, when the publish stands in one. */
+function laterIn(fn: Fn, inner: ts.CallExpression): string | undefined {
+  const scope = scopeOf(inner);
+  if (scope === fn || ts.isSourceFile(scope) || !ts.isCallExpression(scope.parent)) return undefined;
+  return `a callback of ${quote(scope.parent.expression)}`;
 }
 
 function transports(effects: readonly Effect[]): Obstacle[] {
