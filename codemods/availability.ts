@@ -8,8 +8,9 @@ import type { Effects } from './effects.js';
 import { isConst, isNodeGlobal, localSymbol } from './origins.js';
 import { BROKERS, isPure } from './packages.js';
 import type { Obstacle } from './reasons.js';
-import type { Resolver } from './resolve.js';
+import type { Callee, Resolver } from './resolve.js';
 import { contains, eachNode, eachOwnNode, isFn, isReference, lineOf, quote } from './syntax.js';
+import { idiomOf } from './transactions/idioms.js';
 import type { Evaluator } from './values.js';
 
 export interface Availability {
@@ -90,8 +91,22 @@ export class Availabilities {
     const callee = this.resolver.calleeOf(call);
     if (callee.kind === 'own') return this.effects.ofCall(call).length === 0 && !callee.fns.some(isAsyncFn);
     if (callee.kind === 'package')
-      return isPure(callee.role.pkg) || isGlobalCall(call) || this.isMethodOfPlainValue(call);
+      return (
+        isPure(callee.role.pkg) ||
+        isGlobalCall(call) ||
+        this.isMethodOfPlainValue(call) ||
+        this.onlyBuilds(call, callee)
+      );
     return callee.kind === 'builtin' || this.isMethodOfPlainValue(call);
+  }
+
+  /** `eq(orders.id, id)`, `repository.create({ … })`: a client or ORM that builds something and sends nothing. */
+  private onlyBuilds(call: ts.CallExpression, callee: Extract<Callee, { kind: 'package' }>): boolean {
+    return (
+      idiomOf(callee.role.pkg) !== undefined &&
+      this.effects.transactionWord(call) === undefined &&
+      !this.effects.writesThrough(callee.role, callee.method, call.arguments[0])
+    );
   }
 
   /** `rows.map(toItem)` on an untyped query result: a method on data, not on a service. */

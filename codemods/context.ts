@@ -150,6 +150,7 @@ export class Contexts {
       const what = `${passed.name.getText()} is passed in, and whoever passes it commits`;
       return [{ code: 'no-transaction-here', what }];
     }
+    if (idiomOf(effect.what)?.wrap === undefined) return [{ code: 'unsupported-library', what: effect.what }];
     return [{ code: 'path-without-write', what: `line ${lineOf(effect.at)}, ${quote(effect.at)}` }];
   }
 

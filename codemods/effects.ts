@@ -32,8 +32,8 @@ export interface Effect {
 }
 
 /** One statement through pg's `query`. `text` is what is known of the SQL. */
-export interface PgQuery {
-  readonly call: ts.CallExpression;
+export interface PgQuery<Call extends CallLike = ts.CallExpression> {
+  readonly call: Call;
   readonly on: 'pool' | 'client';
   readonly handle: ts.Expression;
   readonly sql: SqlKind;

@@ -6,6 +6,7 @@
 import { ts } from 'ts-morph';
 import { Availabilities } from './availability.js';
 import type { CallParts } from './call-text.js';
+import { resultsOf } from './callback-edits.js';
 import type { CodemodConfig } from './config.js';
 import { Contexts } from './context.js';
 import { Databases } from './databases.js';
@@ -22,6 +23,7 @@ import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
 import { describe, quote, type Scope, scopeOf } from './syntax.js';
+import { autocommits } from './transactions/autocommit.js';
 import { CallbackFinder } from './transactions/callback.js';
 import type { Idiom } from './transactions/idiom.js';
 import { LibraryCallbacks } from './transactions/library-callback.js';
@@ -86,7 +88,9 @@ export class SiteReader {
     const helpers = new PgHelpers(this.resolver, this.effects, key);
     const openers = [helpers.callOf, new LibraryCallbacks(this.resolver).callOf];
     this.callbacks = new CallbackFinder(this.resolver, this.effects, openers, this.writes);
-    this.pools = new PoolFinder(new PoolNames(analysis), this.effects, this.availabilities, this.handles.key);
+    this.pools = new PoolFinder(new PoolNames(analysis), this.effects, this.availabilities, key, (scope) =>
+      autocommits(scope, this.resolver, this.effects),
+    );
   }
 
   /** Whether an initialiser may go once nothing reads its name: a message body, a broker object. */
@@ -195,8 +199,10 @@ export class SiteReader {
   ): Judged {
     const publish = this.reader.read(call);
     if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
-    const { obstacles } = hoistsOf(pool.statements, this.analysis.checker);
-    obstacles.push(...pool.obstacles, ...this.handles.databaseObstacles(pool.handleNode));
+    const { checker } = this.analysis;
+    const held =
+      pool.library === undefined ? hoistsOf(pool.statements, checker) : resultsOf(pool.statements, checker);
+    const obstacles = [...held.obstacles, ...pool.obstacles, ...this.databaseObstacles(pool)];
     if (statement === undefined || publish.kind === null)
       return { publish, obstacles, rewrite: undefined, shared: false };
     const parts = this.parts(call, publish, pool.pool?.text ?? '', undefined);

@@ -5,6 +5,7 @@
 
 import { ts } from 'ts-morph';
 import type { CallParts } from './call-text.js';
+import { CallbackEdits } from './callback-edits.js';
 import { indentAt, indentableLines, type Layout, lineStart, spanOf, type TextEdit } from './edits.js';
 import { type Hoist, hoistsOf } from './hoists.js';
 import { type FileImports, moduleName } from './imports.js';
@@ -26,6 +27,7 @@ export interface Wrap extends Publish {
 
 export class WrapEdits {
   private readonly edits: TextEdit[] = [];
+  private readonly callbacks: CallbackEdits;
   private readonly clientNames = new Map<ts.Node, Set<string>>();
 
   constructor(
@@ -35,10 +37,16 @@ export class WrapEdits {
     private readonly imports: FileImports,
     /** The text of an enqueue at an indentation. */
     private readonly call: (parts: CallParts, indent: string) => string,
-  ) {}
+  ) {
+    this.callbacks = new CallbackEdits(file, checker, layout, call);
+  }
 
   of(wraps: readonly Wrap[]): readonly TextEdit[] {
-    for (const group of groups(wraps)) this.wrap(group);
+    for (const group of groups(wraps)) {
+      const library = group[0]?.scope.library;
+      if (library?.wrap === undefined) this.wrap(group);
+      else this.edits.push(...this.callbacks.of(group, library, library.wrap));
+    }
     return this.edits;
   }
 
@@ -99,8 +107,9 @@ export class WrapEdits {
     }
     const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
     for (const query of queries.values()) {
-      const on = query.helper === undefined ? query.handle : query.call.expression;
-      const text = query.helper === undefined ? client : `${client}.query`;
+      const helper = query.helper !== undefined && ts.isCallExpression(query.call) ? query.call : undefined;
+      const on = helper === undefined ? query.handle : helper.expression;
+      const text = helper === undefined ? client : `${client}.query`;
       inner.push({ start: on.getStart(), end: on.end, text });
     }
     for (const hoist of hoists) inner.push(...assignment(hoist, this.layout));

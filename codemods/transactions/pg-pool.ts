@@ -1,11 +1,12 @@
 /**
- * A write through a pg pool that commits by itself, followed by a publish: which statements a new transaction would
- * have to hold. It finds the stretch and what stands in its way; it refuses to write the transaction.
+ * A write that commits by itself, through a pg pool or a client or ORM (autocommit.ts), followed by a publish: which
+ * statements a new transaction would have to hold. It finds the stretch and what stands in its way; it refuses to
+ * write the transaction.
  */
 
 import { ts } from 'ts-morph';
 import type { Availabilities } from '../availability.js';
-import type { Effects, PgQuery } from '../effects.js';
+import type { CallLike, Effects, PgQuery } from '../effects.js';
 import { alwaysExits, enclosures, follows, mayExit, statementOf } from '../hazards.js';
 import type { Obstacle } from '../reasons.js';
 import {
@@ -19,20 +20,32 @@ import {
   type Scope,
   unwrapped,
 } from '../syntax.js';
+import type { Idiom } from './idiom.js';
 import type { PoolName, PoolNames } from './pool-name.js';
 import type { Key } from './scope.js';
 
 export const name = 'pg-pool';
 export const summary = 'autocommitted pool.query, to be wrapped in a transaction with the publish';
 
+/** One statement that commits by itself: a query on a pg pool, or a call of a client or ORM on its own handle. */
+export interface PoolQuery extends PgQuery<CallLike> {
+  /** The calls of its builder: `db.insert(orders)` in `db.insert(orders).values(…)`. */
+  readonly spine?: ReadonlySet<ts.Node>;
+  readonly library?: Idiom;
+  /** What its handle is: a repository, a manager, a db. */
+  readonly what?: string;
+}
+
 export interface PoolScope {
-  readonly idiom: 'pg-pool';
+  readonly idiom: string;
+  /** The client or ORM whose callback the new transaction is; undefined for pg, which gets BEGIN and COMMIT. */
+  readonly library?: Idiom | undefined;
   readonly pool: PoolName | undefined;
   readonly handleNode: ts.Expression;
   /** From the first write to the publish, neighbours in one list. */
   readonly statements: readonly ts.Statement[];
   /** Calls inside that have to run on the client. */
-  readonly queries: readonly PgQuery[];
+  readonly queries: readonly PoolQuery[];
   /** `return`s of a guard that proves that nothing was written: each ends the transaction first. */
   readonly emptyReturns: readonly ts.ReturnStatement[];
   readonly obstacles: readonly Obstacle[];
@@ -44,6 +57,7 @@ export class PoolFinder {
     private readonly effects: Effects,
     private readonly availabilities: Availabilities,
     private readonly key: Key,
+    private readonly autocommits: (scope: Scope) => readonly PoolQuery[],
   ) {}
 
   /** Undefined when no autocommitted write on a pool precedes the publish in this function. */
@@ -52,7 +66,19 @@ export class PoolFinder {
     publish: ts.Statement,
     isSite: (call: ts.CallExpression) => boolean,
   ): PoolScope | undefined {
-    const queries = ownCalls(scope).flatMap((call) => this.effects.pgQuery(call) ?? []);
+    const queries: readonly PoolQuery[] = ownCalls(scope).flatMap((call) => this.effects.pgQuery(call) ?? []);
+    return (
+      this.among(queries, scope, publish, isSite) ??
+      this.among(this.autocommits(scope), scope, publish, isSite)
+    );
+  }
+
+  private among(
+    queries: readonly PoolQuery[],
+    scope: Scope,
+    publish: ts.Statement,
+    isSite: (call: ts.CallExpression) => boolean,
+  ): PoolScope | undefined {
     const writes = queries.filter((q) => q.on === 'pool' && isWriting(q) && q.call.end <= publish.end);
     const last = writes.at(-1);
     const statement = last === undefined ? undefined : statementOf(last.call);
@@ -63,13 +89,14 @@ export class PoolFinder {
     obstacles.push(...this.ownStatement(last, statement));
     if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
     const stretch = this.stretch(statement, publish, writes, queries, isSite);
-    const pool = this.names.of(last);
-    if (pool === undefined) obstacles.push({ code: 'pool-not-in-scope', what: quote(last.call.expression) });
+    const pool = isPg(last) ? this.names.of(last) : { text: last.handle.getText(), from: undefined };
+    if (pool === undefined) obstacles.push({ code: 'pool-not-in-scope', what: quote(last.handle) });
     const foreign = writes.find((w) => this.poolKey(w) !== this.poolKey(last));
     if (foreign !== undefined)
       obstacles.push({ code: 'two-databases', what: `${quote(foreign.handle)}, ${quote(last.handle)}` });
     return {
-      idiom: 'pg-pool',
+      idiom: last.library?.name ?? name,
+      library: last.library,
       pool,
       handleNode: last.handle,
       statements: stretch.statements,
@@ -80,7 +107,7 @@ export class PoolFinder {
   }
 
   /** The write must be what its statement does: `await`ed, alone or as the value of a declaration or assignment. */
-  private ownStatement(write: PgQuery, statement: ts.Statement): Obstacle[] {
+  private ownStatement(write: PoolQuery, statement: ts.Statement): Obstacle[] {
     let awaited = false;
     for (let n: ts.Node = write.call; n !== statement; n = n.parent) {
       if (ts.isAwaitExpression(n)) awaited = true;
@@ -97,8 +124,8 @@ export class PoolFinder {
   private stretch(
     lastWrite: ts.Statement,
     publish: ts.Statement,
-    writes: readonly PgQuery[],
-    queries: readonly PgQuery[],
+    writes: readonly PoolQuery[],
+    queries: readonly PoolQuery[],
     isSite: (call: ts.CallExpression) => boolean,
   ): { statements: ts.Statement[]; emptyReturns: ts.ReturnStatement[]; obstacles: Obstacle[] } {
     const list = publish.parent;
@@ -151,13 +178,14 @@ export class PoolFinder {
   /** May stand inside the new transaction: pg statements on the pool, plain values, console lines, other sites. */
   private fits(
     statement: ts.Statement | undefined,
-    queries: readonly PgQuery[],
+    queries: readonly PoolQuery[],
     isSite: (call: ts.CallExpression) => boolean,
   ): boolean {
     if (statement === undefined) return false;
     if (!ts.isVariableStatement(statement) && !ts.isExpressionStatement(statement)) return false;
     const isOurs = (n: ts.Node): boolean =>
-      ts.isCallExpression(n) && (isSite(n) || queries.some((q) => q.call === n && q.on === 'pool'));
+      (ts.isCallExpression(n) && isSite(n)) ||
+      queries.some((q) => q.on === 'pool' && (q.call === n || q.spine?.has(n)));
     let fits = true;
     let effect = false;
     eachOwnNode(statement, (n) => {
@@ -211,9 +239,14 @@ export class PoolFinder {
     return names;
   }
 
-  private poolKey(query: PgQuery): string {
-    return this.key(query.handle);
+  /** Repositories and managers of TypeORM lead to one data source, or the package's openings have refused it. */
+  private poolKey(query: PoolQuery): string {
+    return query.library?.wrap?.inside === undefined ? this.key(query.handle) : query.library.name;
   }
+}
+
+function isPg(query: PoolQuery): query is PoolQuery & PgQuery {
+  return query.library === undefined;
 }
 
 /** `insert … returning`: without a row in the answer there is no row that was written. */
@@ -244,7 +277,7 @@ function holds(node: ts.Node, test: (n: ts.Node) => boolean): boolean {
   return found;
 }
 
-function isWriting(query: PgQuery): boolean {
+function isWriting(query: PoolQuery): boolean {
   return query.sql === 'write' || query.sql === 'unknown';
 }
 

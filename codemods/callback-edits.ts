@@ -1,0 +1,155 @@
+/**
+ * The edits that put a client's or ORM's own transaction around autocommitted writes and their publish:
+ * `const order = await db.transaction(async (tx) => { … return order; });`. What is read later is given back by the
+ * callback, so nothing loses its type.
+ */
+
+import { ts } from 'ts-morph';
+import { boundNames } from './availability.js';
+import type { CallParts } from './call-text.js';
+import { indentAt, indentableLines, type Layout, spanOf, type TextEdit } from './edits.js';
+import { localSymbol } from './origins.js';
+import type { Obstacle } from './reasons.js';
+import { bare, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
+import type { Idiom, WrapShape } from './transactions/idiom.js';
+import type { PoolScope } from './transactions/pg-pool.js';
+import type { Wrap } from './wrap-edits.js';
+
+/** What the callback has to give back, and why it may not be possible. */
+export interface Results {
+  readonly names: readonly string[];
+  readonly obstacles: readonly Obstacle[];
+}
+
+/** Names that the stretch declares and that are read after it. */
+export function resultsOf(statements: readonly ts.Statement[], checker: ts.TypeChecker): Results {
+  const names: string[] = [];
+  const obstacles: Obstacle[] = [];
+  const [first] = statements;
+  const last = statements.at(-1);
+  if (first === undefined || last === undefined) return { names, obstacles };
+  const outside = symbolsOutside(first.getSourceFile(), first.pos, last.end, checker);
+  for (const statement of statements) {
+    const assigned = ts.isExpressionStatement(statement) ? bare(statement.expression) : undefined;
+    if (
+      assigned !== undefined &&
+      ts.isBinaryExpression(assigned) &&
+      assigned.operatorToken.kind >= ts.SyntaxKind.FirstAssignment &&
+      assigned.operatorToken.kind <= ts.SyntaxKind.LastAssignment &&
+      ts.isIdentifier(assigned.left)
+    ) {
+      obstacles.push({
+        code: 'names-needed-later',
+        what: `${assigned.left.text} (line ${lineOf(assigned)})`,
+      });
+    }
+    if (!ts.isVariableStatement(statement)) continue;
+    const isConst = (statement.declarationList.flags & ts.NodeFlags.Const) !== 0;
+    for (const declaration of statement.declarationList.declarations) {
+      const used = boundNames(declaration.name).filter((n) => outside.has(localSymbol(checker, n)));
+      const [one] = used;
+      if (one !== undefined && !isConst)
+        obstacles.push({ code: 'names-needed-later', what: `${one.text} (line ${lineOf(declaration)})` });
+      names.push(...used.map((n) => n.text));
+    }
+  }
+  return { names, obstacles };
+}
+
+function symbolsOutside(
+  file: ts.SourceFile,
+  start: number,
+  end: number,
+  checker: ts.TypeChecker,
+): ReadonlySet<ts.Symbol | undefined> {
+  const found = new Set<ts.Symbol | undefined>();
+  eachNode(file, (n) => {
+    if (!ts.isIdentifier(n) || (n.pos >= start && n.end <= end)) return;
+    const symbol = localSymbol(checker, n);
+    if (symbol !== undefined) found.add(symbol);
+  });
+  return found;
+}
+
+export class CallbackEdits {
+  constructor(
+    private readonly file: ts.SourceFile,
+    private readonly checker: ts.TypeChecker,
+    private readonly layout: Layout,
+    private readonly call: (parts: CallParts, indent: string) => string,
+  ) {}
+
+  /** One transaction for wraps whose stretches overlap. */
+  of(group: readonly Wrap[], library: Idiom, shape: WrapShape): TextEdit[] {
+    const statements = [...new Set(group.flatMap((w) => w.scope.statements))].sort((a, b) => a.pos - b.pos);
+    const [first] = statements;
+    const last = statements.at(-1);
+    const [one] = group;
+    if (first === undefined || last === undefined || one === undefined) return [];
+    const range = { start: spanOf(first, this.file).start, end: spanOf(last, this.file).end };
+    const { eol, unit, semi } = this.layout;
+    const indent = indentAt(this.file.text, first.getStart());
+    const handle = freeName(shape.names, first);
+    const { names } = resultsOf(statements, this.checker);
+    const [name] = names;
+    const target =
+      name === undefined ? '' : names.length === 1 ? `const ${name} = ` : `const { ${names.join(', ')} } = `;
+    const given = names.length === 1 ? name : `{ ${names.join(', ')} }`;
+    const open = shape.open(one.scope.pool?.text ?? '', rootRole(one.scope), handle);
+    const before = `${indent}${target}await ${open}${eol}`;
+    const giveBack = name === undefined ? '' : `${indent}${unit}return ${given}${semi}${eol}`;
+    const after = `${this.file.text[range.end - 1] === '\n' ? '' : eol}${giveBack}${indent}})${semi}${eol}`;
+    return [
+      { start: range.start, end: range.start, text: before },
+      ...this.inside(group, library, shape, range, handle, indent + unit),
+      { start: range.end, end: range.end, text: after },
+    ];
+  }
+
+  private inside(
+    group: readonly Wrap[],
+    library: Idiom,
+    shape: WrapShape,
+    range: { start: number; end: number },
+    handle: string,
+    indent: string,
+  ): TextEdit[] {
+    const edits: TextEdit[] = group.map((w) => ({
+      start: w.statement.getStart(),
+      end: w.statement.end,
+      text: this.call({ ...w.parts, handle, adapter: library.adapter }, indent),
+    }));
+    const replaced = [...edits];
+    const roots = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.handle.getStart(), q]));
+    for (const query of roots.values()) {
+      const { handle: root } = query;
+      if (replaced.some((r) => root.getStart() >= r.start && root.end <= r.end)) continue;
+      const text = shape.inside?.(root.getText(), query.what ?? '', handle) ?? handle;
+      edits.push({ start: root.getStart(), end: root.end, text });
+    }
+    for (const at of indentableLines(this.file, range)) {
+      if (replaced.some((r) => at > r.start && at <= r.end)) continue;
+      edits.push({ start: at, end: at, text: this.layout.unit });
+    }
+    return edits.sort((a, b) => a.start - b.start);
+  }
+}
+
+function rootRole(scope: PoolScope): string {
+  return scope.queries.find((q) => q.handle === scope.handleNode)?.what ?? '';
+}
+
+/** A name for the handle that nothing in the function uses. */
+function freeName(names: readonly string[], near: ts.Node): string {
+  const taken = new Set<string>();
+  eachNode(scopeOf(near), (n) => {
+    const isName =
+      ts.isIdentifier(n) &&
+      (isReference(n) ||
+        ts.isParameter(n.parent) ||
+        ts.isVariableDeclaration(n.parent) ||
+        ts.isBindingElement(n.parent));
+    if (isName) taken.add(n.text);
+  });
+  return names.find((n) => !taken.has(n)) ?? `${names[0]}${taken.size}`;
+}
