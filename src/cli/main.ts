@@ -18,6 +18,7 @@ import { rolesCommand } from './roles.js';
 import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
 import { serveCommand } from './serve.js';
+import { templatesCommand } from './templates.js';
 import { workCommand } from './work.js';
 
 const version = (): string => {
@@ -75,6 +76,7 @@ const verbs = [
   bridgeCommand(),
   seamCommand(),
   serveCommand(),
+  templatesCommand(),
   codemodCommand(),
 ];
 for (const command of verbs) program.addCommand(withGlobals(command));
