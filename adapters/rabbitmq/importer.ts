@@ -22,6 +22,8 @@ import { leaseLost } from './run-lease.js';
 export interface QueueToDrain extends QueueFacts {
   /** Such a queue takes no exclusive consumer. */
   readonly singleActive: boolean;
+  /** Goes with its last consumer, and what is left in it: read without becoming one. */
+  readonly autoDelete?: boolean;
 }
 
 export interface ImporterOptions {
@@ -179,6 +181,7 @@ export class Importer {
     state.source = await this.options.broker.consume(state.facts.name, {
       prefetch: state.prefetch,
       exclusive: !state.facts.singleActive,
+      byGet: state.facts.autoDelete === true,
       onDelivery: (delivery) => {
         state.buffer.push(delivery);
         state.delivered += 1;
