@@ -1,18 +1,11 @@
 /**
- * The logger's face and its one real implementation. Lines are JSON on stderr (stdout belongs to a command's answer);
+ * The logger's one real implementation. Lines are JSON on stderr (stdout belongs to a command's answer);
  * payloads, bodies and anything that looks like a credential are removed before they are written.
  */
 import { pino } from 'pino';
+import type { Log } from './log-face.js';
 
-/** pino's shape, so that a caller's own pino fits. */
-export interface Log {
-  debug(fields: object, message: string): void;
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
-
-export const SILENT: Log = { debug() {}, info() {}, warn() {}, error() {} };
+export { type Log, SILENT } from './log-face.js';
 
 /** The same log, whose own failures (a full disk, a closed pipe) stop nobody's work. */
 export function unfailing(log: Log): Log {

@@ -2,7 +2,7 @@
  * What a handler is given and what a kind may say about itself; and the run of one job, from its lease to how it
  * ended. It writes nothing but checkpoints: what follows from the end is settle.ts's answer.
  */
-import type { Log } from '../log.js';
+import type { Log } from '../log-face.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
 import { type PayloadSchema, placesOf, validatePayload } from './payload-schema.js';
