@@ -46,7 +46,7 @@ export async function undoDrain(context: Context, options: UndoCommandOptions): 
   const amqpUrl = context.amqpUrl();
   const drained = await drainedGroups(amqpUrl, pool, context.schema);
   const names = chooseNames(drained, options.group);
-  const { seen, management } = await look(context, amqpUrl);
+  const { seen, management } = await lookIfPossible(context, amqpUrl);
   refuseDroppers(seen, names);
 
   const stop = new AbortController();
@@ -83,7 +83,7 @@ export async function undoDrain(context: Context, options: UndoCommandOptions): 
 }
 
 /** The way back must not depend on what the way in needed: without a survey, rules say which queues are wait queues. */
-async function look(
+export async function lookIfPossible(
   context: Context,
   amqpUrl: string,
 ): Promise<{ seen: Survey | null; management: Management | null }> {
@@ -132,7 +132,8 @@ function refuseDroppers(seen: Survey | null, names: readonly string[]): void {
   );
 }
 
-function chooseNames(
+/** By the group's name or by a queue in it. */
+export function chooseNames(
   drained: readonly { readonly group: string; readonly queues: readonly string[] }[],
   wanted: readonly string[] | undefined,
 ): string[] {

@@ -4,8 +4,10 @@
  */
 import { Command } from 'commander';
 import { run } from './context.js';
+import type { PlanCommandOptions } from './drain-plan.js';
 import type { RunOptions } from './drain-run.js';
 import type { UndoCommandOptions } from './drain-undo.js';
+import type { VerifyCommandOptions } from './drain-verify.js';
 
 export function drainCommand(): Command {
   const drain = new Command('drain').description('take what is in flight on RabbitMQ into the jobs table');
@@ -22,6 +24,27 @@ export function drainCommand(): Command {
     .action(
       run(async (context, options: RunOptions) =>
         (await import('./drain-run.js')).runDrain(context, options),
+      ),
+    );
+  drain
+    .command('plan')
+    .description('which rows the messages at the head of each queue would become; changes nothing')
+    .option('--group <name...>', 'only these groups, as survey names them (default: all)')
+    .option('--sample <n>', 'messages of each queue', '10')
+    .option('--show-payload', 'print the beginning of each payload, too')
+    .action(
+      run(async (context, options: PlanCommandOptions) =>
+        (await import('./drain-plan.js')).planDrain(context, options),
+      ),
+    );
+  drain
+    .command('verify')
+    .description('reckon the books again from ledger, jobs and queues; exit 3 if anything differs')
+    .option('--group <name...>', 'only these groups (default: all that were drained)')
+    .option('--out <file>', 'keep the books as JSON')
+    .action(
+      run(async (context, options: VerifyCommandOptions) =>
+        (await import('./drain-verify.js')).verifyDrain(context, options),
       ),
     );
   drain

@@ -1,0 +1,80 @@
+/** What `unbroker drain plan` does: shows which rows the messages at the head of each queue would become. */
+import { connectBroker } from '../../adapters/rabbitmq/broker.js';
+import { type GroupSample, planSamples, type QueueSample } from '../../adapters/rabbitmq/plan.js';
+import { invalid } from '../check.js';
+import { type Context, printable } from './context.js';
+import { chooseGroups } from './drain-run.js';
+import { lookAround } from './drain-survey.js';
+import { print, printJson, table } from './output.js';
+
+export interface PlanCommandOptions {
+  readonly group?: string[];
+  readonly sample: string;
+  readonly showPayload?: boolean;
+}
+
+const MAX_SAMPLE = 100;
+
+export async function planDrain(context: Context, options: PlanCommandOptions): Promise<undefined> {
+  const sample = Number(options.sample);
+  if (!/^\d{1,3}$/.test(options.sample) || sample < 1 || sample > MAX_SAMPLE) {
+    throw invalid('--sample', `a whole number of messages from 1 to ${MAX_SAMPLE}`);
+  }
+  const { seen, rules, amqpUrl } = await lookAround(context);
+  const groups = chooseGroups(seen.groups, options.group);
+  const broker = await connectBroker(amqpUrl);
+  try {
+    const samples = await planSamples({
+      ...{ broker, rules, groups, sample, showPayload: options.showPayload === true },
+    });
+    if (context.json) printJson({ vhost: broker.vhost, groups: samples });
+    else for (const each of samples) describe(each);
+  } finally {
+    await broker.close();
+  }
+  return undefined;
+}
+
+function describe({ group, queues }: GroupSample): void {
+  print(`Group ${printable(group)}`);
+  const rows = queues.map(({ queue, role, ready, looked, redelivered, kinds, refused }) => [
+    ...[queue, role, ready ?? 'unknown', looked, redelivered],
+    refused ??
+      Object.entries(kinds)
+        .map(([kind, count]) => `${kind} ${count}`)
+        .join(', '),
+  ]);
+  print(
+    table(['queue', 'role', 'ready', 'looked at', 'redelivered', 'would become, or why not looked at'], rows),
+  );
+  for (const queue of queues) describeQueue(queue);
+}
+
+function describeQueue({ queue, rows, refused, otherWay, redelivered }: QueueSample): void {
+  if (refused !== null && otherWay !== null) print(`  ${printable(queue)}: look with ${printable(otherWay)}`);
+  if (redelivered > 0) {
+    print(
+      `  ${printable(queue)}: ${redelivered} were delivered before and came back: to a consumer that died or said no, or to an earlier look. It says nothing about attempts.`,
+    );
+  }
+  if (rows.length === 0) return;
+  const shown = rows.some(({ payload }) => payload !== undefined);
+  const head = [
+    'kind',
+    'state',
+    'attempts',
+    'due',
+    'priority',
+    'id',
+    'bytes',
+    'note',
+    ...(shown ? ['payload'] : []),
+  ];
+  const cells = rows.map((row) => [
+    ...[row.kind ?? row.outcome, row.state, row.attempts],
+    row.runAt === null ? 'now' : `${row.runAt}${row.runAtExact ? '' : ' at the latest'}`,
+    ...[row.priority, row.messageId, row.bodyBytes, row.note],
+    ...(shown ? [row.payload] : []),
+  ]);
+  print(table(head, cells));
+}
