@@ -19,9 +19,14 @@ const COLUMNS = [
   'messages_ready',
   'messages_unacknowledged',
   'consumers',
+  ...['state', 'online', 'leader'],
 ].join(',');
 
 export interface Management {
+  /** Tags of its user. */
+  readonly tags: readonly string[];
+  /** Other virtual hosts that this user sees, with the messages in them; null = their number is not known. */
+  otherVhosts(vhost: string): Promise<readonly { readonly name: string; readonly messages: number | null }[]>;
   /** Queues, exchanges and bindings of the virtual host. Throws `management-failed`. */
   topology(vhost: string): Promise<Topology>;
   /** Unacknowledged messages of these queues together; null when any of them is unknown. Seconds behind. */
@@ -42,17 +47,44 @@ export interface ConnectedPublisher {
 }
 
 /**
- * The API behind `url` (`http://user:password@host:15672`), or null when nothing answers there as this user: a broker
- * without the plugin is normal.
+ * The API behind `url` (`http://user:password@host:15672`), or why there is none for this user: a broker without the
+ * plugin is normal.
  */
-export async function findManagement(url: string): Promise<Management | null> {
+export async function askManagement(
+  url: string,
+): Promise<{ readonly management: Management } | { readonly absent: string }> {
   const get = getter(url);
+  let tags: string[];
   try {
-    await get('/api/whoami');
-  } catch {
-    return null;
+    const { tags: given } = (await get('/api/whoami')) as { tags?: unknown };
+    // A list since 3.9, before that one text.
+    tags = Array.isArray(given) ? given.map(String) : String(given ?? '').split(',');
+  } catch (error) {
+    const refused = error instanceof UnbrokerError && / 40[13]$/.test(error.message);
+    return {
+      absent: refused
+        ? 'the management API refuses this user: grant it the monitoring tag (rabbitmqctl set_user_tags <user> monitoring)'
+        : 'no management API answers: set RABBITMQ_MANAGEMENT_URL, or RABBITMQCTL to how rabbitmqctl is run',
+    };
   }
+  return { management: openManagement(get, tags) };
+}
+
+/** The same, where the reason does not matter. */
+export async function findManagement(url: string): Promise<Management | null> {
+  const answer = await askManagement(url);
+  return 'management' in answer ? answer.management : null;
+}
+
+function openManagement(get: Get, tags: readonly string[]): Management {
   return {
+    tags,
+    async otherVhosts(vhost) {
+      const found = await list(get, '/api/vhosts?columns=name,messages');
+      return found
+        .filter(({ name }) => name !== vhost)
+        .map((each) => ({ name: String(each['name']), messages: numberOf(each['messages']) }));
+    },
     async topology(vhost) {
       const name = encodeURIComponent(vhost);
       const queues = await list(get, `/api/queues/${name}?columns=${COLUMNS}`);
@@ -87,7 +119,7 @@ export async function findManagement(url: string): Promise<Management | null> {
   };
 }
 
-type Fields = Readonly<Record<string, unknown>>;
+export type Fields = Readonly<Record<string, unknown>>;
 type Get = (path: string) => Promise<unknown>;
 
 function getter(url: string): Get {
@@ -138,7 +170,8 @@ function failed(what: string, cause?: unknown): UnbrokerError {
   });
 }
 
-function readQueue(queue: Fields): QueueInfo {
+/** A queue as the API and rabbitmqctl describe it. */
+export function readQueue(queue: Fields): QueueInfo {
   const own = fieldsOf(queue['arguments']);
   const policy = fieldsOf(queue['effective_policy_definition']);
   // An argument wins over a policy, except limits, where the broker takes the smaller.
@@ -159,7 +192,9 @@ function readQueue(queue: Fields): QueueInfo {
     maxLengthBytes: least('max-length-bytes'),
     overflow: text('overflow'),
     deliveryLimit: least('delivery-limit'),
-    reachable: true,
+    expiresMs: least('expires'),
+    reachable: isUp(queue),
+    readable: true,
     singleActive: own['x-single-active-consumer'] === true,
     ready: numberOf(queue['messages_ready']),
     unacked: numberOf(queue['messages_unacknowledged']),
@@ -167,13 +202,28 @@ function readQueue(queue: Fields): QueueInfo {
   };
 }
 
-function readExchange(exchange: Fields): ExchangeInfo {
+/** Replicated queues without a leader, or with nobody online, answer 0 to whoever counts. Absent fields say nothing. */
+function isUp(queue: Fields): boolean {
+  const { state, online, leader } = queue;
+  if (state === 'down' || state === 'stopped' || state === 'crashed') return false;
+  if (queue['type'] === 'classic' || queue['type'] === undefined) return true;
+  return leader !== null && !(Array.isArray(online) && online.length === 0);
+}
+
+export function readExchange(exchange: Fields): ExchangeInfo {
   return {
     name: String(exchange['name']),
     type: String(exchange['type']),
-    delayed: numberOf(exchange['messages_delayed']) ?? 0,
+    delayed: numberOf(exchange['messages_delayed']) ?? (isDelaying(exchange['type']) ? null : 0),
+    alternate:
+      textOf(fieldsOf(exchange['arguments'])['alternate-exchange']) ??
+      textOf(fieldsOf(exchange['effective_policy_definition'])['alternate-exchange']) ??
+      null,
   };
 }
+
+/** The plugin's type. */
+export const isDelaying = (type: unknown): boolean => type === 'x-delayed-message';
 
 function readBinding(binding: Fields): BindingInfo {
   return {

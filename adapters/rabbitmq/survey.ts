@@ -1,11 +1,14 @@
 /**
  * What is on the broker: every queue of the virtual host, what it is for, and whether it can be drained as things are.
- * It declares passively and reads the management API when there is one; it takes no message, not even to look at it.
+ * It declares passively and reads the management API, or rabbitmqctl, when there is one; it takes no message, not even to
+ * look at it. What it could not see it says.
  */
 import { EXIT, UnbrokerError } from '../../src/errors.js';
-import { type Broker, connectBroker, type QueueCount } from './broker.js';
+import { type Broker, connectBroker } from './broker.js';
+import { checkSameCluster, ctlDelayed, ctlTopology, ctlVhosts, type RunCtl } from './ctl.js';
+import type { DelayedTable } from './delayed-table.js';
 import type { DrainConfig, Rules } from './drain-config.js';
-import { findManagement, type Management } from './management.js';
+import { askManagement, isDelaying, type Management } from './management.js';
 import {
   type GroupPlan,
   groupObstacles,
@@ -20,6 +23,8 @@ export interface SurveyOptions {
   readonly managementUrl: string;
   readonly config: DrainConfig;
   readonly rules: Rules;
+  /** Runs rabbitmqctl on the broker. */
+  readonly ctl?: RunCtl | undefined;
 }
 
 export interface Survey extends SurveyPlan {
@@ -34,19 +39,30 @@ export interface Survey extends SurveyPlan {
 
 const MAX_QUEUES = 5_000;
 
-/** Throws `amqp-…`, `management-failed`, `survey-blind` when there is neither management API nor configured queue. */
+/**
+ * Throws `amqp-…`, `management-failed`, `rabbitmqctl-…`, `survey-blind` when there is neither management API nor
+ * rabbitmqctl nor a configured queue.
+ */
 export async function survey(options: SurveyOptions): Promise<Survey> {
   const broker = await connectBroker(options.amqpUrl);
   try {
-    const management = await findManagement(options.managementUrl);
-    const topology = await readTopology(broker, management, options.config);
+    const { ctl } = options;
+    const answer = await askManagement(options.managementUrl);
+    const management = 'management' in answer ? answer.management : null;
+    if (ctl !== undefined) await checkSameCluster(ctl, broker.cluster);
+    const topology = await readTopology(broker, management, ctl, options.config);
     const plan = planDrain(topology, options.config, options.rules);
     return {
       ...plan,
       broker: broker.cluster,
       version: broker.version,
       vhost: broker.vhost,
-      unseen: unseenOf(topology, management),
+      unseen: [
+        ...unseenOf(topology, management, 'absent' in answer ? answer.absent : '', ctl !== undefined),
+        ...(await unseenDelays(topology, ctl)),
+        ...(await unseenVhosts(broker.vhost, management, ctl)),
+        'Publishers that are still connected, and messages that they hold in memory, are not checked: stop them first.',
+      ],
       management,
     };
   } finally {
@@ -57,9 +73,11 @@ export async function survey(options: SurveyOptions): Promise<Survey> {
 async function readTopology(
   broker: Broker,
   management: Management | null,
+  ctl: RunCtl | undefined,
   config: DrainConfig,
 ): Promise<Topology> {
-  const seen = await management?.topology(broker.vhost);
+  const byShell = ctl === undefined ? undefined : () => ctlTopology(ctl, broker.vhost);
+  const seen = await (management?.topology(broker.vhost) ?? byShell?.());
   const named = Object.values(config.groups ?? {}).flatMap((group) => group.queues);
   if (seen === undefined && named.length === 0) throw blind();
   const known = new Map((seen?.queues ?? []).map((queue) => [queue.name, queue]));
@@ -67,27 +85,33 @@ async function readTopology(
   if (known.size > MAX_QUEUES) throw tooMany(known.size);
   const queues: QueueInfo[] = [];
   for (const queue of known.values()) {
-    // Stats lag by seconds, a passive declare does not. An exclusive queue refuses it.
-    const count = queue.exclusive ? undefined : await countOrUnreachable(broker, queue.name);
-    if (count === 'unreachable') {
-      queues.push({ ...queue, reachable: false, ready: null, consumers: null });
-      continue;
-    }
-    if (count === null) {
-      if (seen?.queues.includes(queue)) continue;
-      throw missing(queue.name);
-    }
-    queues.push(count === undefined ? queue : { ...queue, ready: count.ready, consumers: count.consumers });
+    const counted = await countQueue(broker, queue);
+    if (counted !== null) queues.push(counted);
+    else if (!seen?.queues.includes(queue)) throw missing(queue.name);
   }
   queues.sort((a, b) => (a.name < b.name ? -1 : 1));
   return { vhost: broker.vhost, queues, exchanges: seen?.exchanges ?? null, bindings: seen?.bindings ?? [] };
 }
 
-async function countOrUnreachable(broker: Broker, queue: string): Promise<QueueCount | null | 'unreachable'> {
+/** With counts of this moment; null = it is gone. */
+async function countQueue(broker: Broker, queue: QueueInfo): Promise<QueueInfo | null> {
+  // What is known to be down would answer 0, and that is not what it holds.
+  if (!queue.reachable) return { ...queue, ready: null, consumers: null };
+  // An exclusive queue refuses to be declared.
+  if (queue.exclusive) return queue;
   try {
-    return await broker.count(queue);
+    // Statistics lag by seconds, a passive declare does not.
+    const count = await broker.count(queue.name);
+    if (count === null) return null;
+    // Of a stream it says 0, whatever is in it.
+    const ready = queue.type === 'stream' ? queue.ready : count.ready;
+    return { ...queue, ready, consumers: count.consumers };
   } catch (error) {
-    if (error instanceof UnbrokerError && error.code === 'queue-unreachable') return 'unreachable';
+    if (!(error instanceof UnbrokerError)) throw error;
+    if (error.code === 'queue-unreachable')
+      return { ...queue, reachable: false, ready: null, consumers: null };
+    if (error.code === 'queue-in-use') return { ...queue, readable: false };
+    if (error.code === 'queue-exclusive') return { ...queue, exclusive: true };
     throw error;
   }
 }
@@ -101,40 +125,107 @@ function unknownQueue(name: string): QueueInfo {
       maxLength: null,
       maxLengthBytes: null,
     },
-    ...{ overflow: null, deliveryLimit: null, ready: null, unacked: null, consumers: null },
+    ...{ overflow: null, deliveryLimit: null, expiresMs: null },
+    ...{ ready: null, unacked: null, consumers: null },
   };
   const plain = {
     type: 'classic',
     exclusive: false,
     autoDelete: false,
     reachable: true,
+    readable: true,
     singleActive: false,
   };
   return { name, ...plain, ...nothing };
 }
 
-function unseenOf({ queues, exchanges }: Topology, management: Management | null): string[] {
+function unseenOf(
+  { queues }: Topology,
+  management: Management | null,
+  absent: string,
+  shell: boolean,
+): string[] {
+  if (management === null && !shell) {
+    return [
+      `No management API: types, arguments, policies, dead-letter targets and unacknowledged messages are not checked, and a quorum queue without a leader looks empty; ${absent}.`,
+    ];
+  }
   const unseen: string[] = [];
   if (management === null) {
     unseen.push(
-      'No management API: types, arguments, policies, dead-letter targets and unacknowledged messages are not checked; set RABBITMQ_MANAGEMENT_URL.',
+      `No management API, so rabbitmqctl was asked: unacknowledged messages are known only as of now, publishers not at all; ${absent}.`,
     );
-  } else {
-    const unknown = queues.filter((queue) => queue.unacked === null).length;
-    if (unknown > 0)
-      unseen.push(
-        `Unacknowledged messages of ${unknown} queues are unknown: their statistics are not there yet.`,
-      );
-  }
-  for (const exchange of exchanges?.filter(({ delayed }) => delayed > 0) ?? []) {
+  } else if (!management.tags.some((tag) => tag === 'monitoring' || tag === 'administrator')) {
     unseen.push(
-      `Exchange ${exchange.name} holds ${exchange.delayed} delayed messages outside every queue: they are not drained; wait until they are due and drain again.`,
+      'The user lacks the monitoring tag: connections and virtual hosts of others are not seen (rabbitmqctl set_user_tags <user> monitoring).',
     );
   }
-  unseen.push(
-    'Publishers that are still connected, and messages that they hold in memory, are not checked: stop them first.',
-  );
+  const unknown = queues.filter((queue) => queue.unacked === null && queue.reachable).length;
+  if (unknown > 0)
+    unseen.push(
+      `Unacknowledged messages of ${unknown} queues are unknown: their statistics are not there yet.`,
+    );
   return unseen;
+}
+
+/** Messages that delayed-message exchanges hold outside every queue, and the ways on. */
+async function unseenDelays({ vhost, exchanges }: Topology, ctl: RunCtl | undefined): Promise<string[]> {
+  const delaying = (exchanges ?? []).filter(({ type }) => isDelaying(type));
+  if (delaying.length === 0) return [];
+  const tables = ctl === undefined ? null : await ctlDelayed(ctl);
+  const unseen = delaying.flatMap(({ name, delayed }) => {
+    const due = dueTimes(tables, vhost, name);
+    const count = due === null ? delayed : due.length;
+    if (count === 0) return [];
+    const range =
+      due === null || due.length === 0
+        ? ''
+        : `, due from ${new Date(Math.min(...due)).toISOString()} to ${new Date(Math.max(...due)).toISOString()}`;
+    return [
+      `Exchange ${name} delays messages outside every queue, where no drain reaches them: ${count ?? 'an unknown number'} now${range}.`,
+    ];
+  });
+  const failing = (tables ?? []).filter(({ more }) => more).length;
+  if (failing > 0)
+    unseen.push('The delayed-message table is longer than was read: due times may lie beyond.');
+  if (unseen.length === 0) return [];
+  const ways =
+    'Ways on: stop the publishers and wait until they are due (49.7 days at most), then drain; or run unbroker bridge until none is left.';
+  const shell =
+    ctl === undefined
+      ? ' Set RABBITMQCTL to see when they are due.'
+      : ' Do not disable the plugin before: that deletes them.';
+  return [...unseen, ways + shell];
+}
+
+function dueTimes(tables: readonly DelayedTable[] | null, vhost: string, exchange: string): number[] | null {
+  if (tables === null || tables.every(({ entries }) => entries === null)) return null;
+  return tables
+    .flatMap(({ entries }) => entries ?? [])
+    .filter((entry) => entry.vhost === vhost && entry.exchange === exchange)
+    .map(({ dueMs }) => dueMs);
+}
+
+const MAX_VHOSTS = 20;
+
+/** A connection sees one virtual host; the others are named, so that nobody takes them for drained. */
+async function unseenVhosts(
+  vhost: string,
+  management: Management | null,
+  ctl: RunCtl | undefined,
+): Promise<string[]> {
+  const others =
+    (await management?.otherVhosts(vhost).catch(() => null)) ?? (ctl && (await ctlVhosts(ctl, vhost)));
+  if (!others) return ['Whether there are other virtual hosts is not known.'];
+  const filled = others.filter(({ messages }) => messages === null || messages > 0);
+  if (filled.length === 0) return [];
+  const list = filled
+    .slice(0, MAX_VHOSTS)
+    .map(({ name, messages }) => `${name} (${messages ?? 'unknown'} messages)`);
+  const more = filled.length > MAX_VHOSTS ? ` and ${filled.length - MAX_VHOSTS} more` : '';
+  return [
+    `Other virtual hosts are surveyed and drained one by one, with their name in AMQP_URL: ${list.join(', ')}${more}.`,
+  ];
 }
 
 /** Why this group cannot be drained as things are; empty = go ahead. Consumers are looked at when the drain counts. */
@@ -154,10 +245,14 @@ export function draftConfig(plan: SurveyPlan): DrainConfig {
 }
 
 function blind(): UnbrokerError {
-  return new UnbrokerError('survey-blind', 'Without the management API nothing lists the queues', {
-    hint: 'Set RABBITMQ_MANAGEMENT_URL, or name the queues in the config: drain: { groups: { work: { queues: [...] } } }.',
-    exitStatus: EXIT.badInput,
-  });
+  return new UnbrokerError(
+    'survey-blind',
+    'Without the management API or rabbitmqctl nothing lists the queues',
+    {
+      hint: 'Set RABBITMQ_MANAGEMENT_URL or RABBITMQCTL, or name the queues in the config: drain: { groups: { work: { queues: [...] } } }.',
+      exitStatus: EXIT.badInput,
+    },
+  );
 }
 
 function missing(queue: string): UnbrokerError {

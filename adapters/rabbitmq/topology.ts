@@ -21,8 +21,12 @@ export interface QueueInfo {
   /** drop-head, reject-publish, reject-publish-dlx; null = drop-head. */
   readonly overflow: string | null;
   readonly deliveryLimit: number | null;
-  /** False: its node or leader is down. */
+  /** Deleted after so long without use, with what is in it. */
+  readonly expiresMs: number | null;
+  /** False: its node or leader is down. A queue without a leader says that it holds 0. */
   readonly reachable: boolean;
+  /** False: this user may not read it. */
+  readonly readable: boolean;
   /** One consumer at a time gets messages, the others wait. */
   readonly singleActive: boolean;
   /** Null = unknown, never zero. */
@@ -34,8 +38,10 @@ export interface QueueInfo {
 export interface ExchangeInfo {
   readonly name: string;
   readonly type: string;
-  /** Messages that a delayed-message exchange holds outside every queue. */
-  readonly delayed: number;
+  /** Messages that a delayed-message exchange holds outside every queue; null = it may, but nobody says how many. */
+  readonly delayed: number | null;
+  /** Where it sends what it cannot route. */
+  readonly alternate: string | null;
 }
 
 export interface BindingInfo {
@@ -194,7 +200,7 @@ export function planDrain(topology: Topology, config: DrainConfig, rules: Rules)
       edges: own,
       excluded: rule.exclude ?? NOT_JOBS.find(([pattern]) => pattern.test(info.name))?.[1] ?? null,
       obstacles: obstaclesOf(info, role, own),
-      warnings: warningsOf(info, role, own),
+      warnings: [...warningsOf(info, role, own), ...unroutableInto(info, topology)],
     };
   });
   const drained = plans.filter((plan) => plan.excluded === null);
@@ -207,6 +213,8 @@ const LEAST_DELIVERY_LIMIT = 10;
 function obstaclesOf(queue: QueueInfo, role: QueueRole, edges: DeadLetterEdges): string[] {
   const obstacles: string[] = [];
   if (!queue.reachable) obstacles.push('its node or leader is down: what it holds is unknown');
+  if (!queue.readable)
+    obstacles.push('not readable for this user: grant read on it (from RabbitMQ 4.3 also configure)');
   if (queue.exclusive) obstacles.push('exclusive: only its own connection can read it; stop the owner');
   if (!['classic', 'quorum', 'stream'].includes(queue.type))
     obstacles.push(`queue type ${queue.type} is not supported`);
@@ -236,10 +244,26 @@ function warningsOf(queue: QueueInfo, role: QueueRole, edges: DeadLetterEdges): 
     warnings.push(`its dead-letter target is missing (${edges.missing}): what is rejected vanishes`);
   }
   if (edges.dynamic && role === 'wait') warnings.push("dead-letters by each message's own routing key");
+  if (queue.expiresMs !== null) {
+    warnings.push(
+      `deleted with what it holds after ${queue.expiresMs} ms without use: a drain that runs keeps it, an interrupted one does not`,
+    );
+  }
+  if (queue.autoDelete) {
+    warnings.push('auto-delete: goes with its last consumer, so it is read without becoming one');
+  }
   if (queue.maxLength !== null || queue.maxLengthBytes !== null) {
     warnings.push('length-limited: do not let anything publish into it while it is drained');
   }
   return warnings;
+}
+
+function unroutableInto(queue: QueueInfo, topology: Topology): string[] {
+  return (topology.exchanges ?? [])
+    .filter(({ alternate }) => alternate !== null && route(alternate, null, topology).includes(queue.name))
+    .map(
+      ({ name }) => `holds what exchange ${name} could not route: no consumer of its own may have known it`,
+    );
 }
 
 /** Obstacles that only show when a group is seen as a whole. */

@@ -1,5 +1,6 @@
 /** What `unbroker drain survey` does: every queue of the virtual host in a table that a person reads. */
 import { managementUrlOf } from '../../adapters/rabbitmq/broker.js';
+import { ctlCommand } from '../../adapters/rabbitmq/ctl.js';
 import { compileRules, type Rules } from '../../adapters/rabbitmq/drain-config.js';
 import { draftConfig, preflight, type Survey, survey } from '../../adapters/rabbitmq/survey.js';
 import type { GroupPlan, QueuePlan } from '../../adapters/rabbitmq/topology.js';
@@ -14,7 +15,9 @@ export async function lookAround(context: Context): Promise<{ seen: Survey; rule
   const rules = compileRules(config.rules);
   const amqpUrl = context.amqpUrl();
   const managementUrl = process.env['RABBITMQ_MANAGEMENT_URL'] || managementUrlOf(amqpUrl);
-  return { seen: await survey({ amqpUrl, managementUrl, config, rules }), rules, amqpUrl };
+  const shell = process.env['RABBITMQCTL'];
+  const ctl = shell ? ctlCommand(shell) : undefined;
+  return { seen: await survey({ amqpUrl, managementUrl, config, rules, ctl }), rules, amqpUrl };
 }
 
 /** Every process of the machine can read another's arguments. Throws `secret-in-arguments`. */

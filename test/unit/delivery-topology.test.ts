@@ -10,7 +10,8 @@ import {
 } from '../../adapters/rabbitmq/topology.js';
 
 const queue = (name: string, more: Partial<QueueInfo> = {}): QueueInfo => ({
-  ...{ name, type: 'classic', exclusive: false, autoDelete: false, reachable: true, singleActive: false },
+  ...{ name, type: 'classic', exclusive: false, autoDelete: false, reachable: true, readable: true },
+  ...{ singleActive: false, expiresMs: null },
   ...{
     ttlMs: null,
     deadLetterExchange: null,
@@ -36,7 +37,7 @@ function plan({ queues, exchanges = {}, bindings = [], config = {} }: World) {
   const topology: Topology = {
     vhost: '/',
     queues,
-    exchanges: Object.entries(exchanges).map(([name, type]) => ({ name, type, delayed: 0 })),
+    exchanges: Object.entries(exchanges).map(([name, type]) => ({ name, type, delayed: 0, alternate: null })),
     bindings: bindings.map(([exchange, routingKey, destination]) => ({
       ...{ exchange, routingKey, destination, destinationType: 'queue' as const },
     })),
@@ -151,8 +152,8 @@ describe('obstacles', () => {
     ['missing queue', wait('w', 1_000, '', 'gone'), 'missing (queue)'],
     ['exclusive', queue('q', { exclusive: true }), 'exclusive'],
     ['unreachable', queue('q', { reachable: false, ready: null }), 'what it holds is unknown'],
-    ['auto-delete', queue('q', { autoDelete: true }), 'auto-delete'],
-    ['stream', queue('q', { type: 'stream' }), 'stream'],
+    ['not readable', queue('q', { readable: false }), 'grant read'],
+    ['of an unknown type', queue('q', { type: 'x-mine' }), 'not supported'],
     ['TTL without a way on', queue('q', { ttlMs: 1_000 }), 'messages vanish'],
     ['low delivery limit', queue('q', { type: 'quorum', deliveryLimit: 3 }), 'delivery limit 3'],
   ])('%s', (_name, info, said) => expect(obstacles(info)).toContain(said));
