@@ -5,10 +5,10 @@
 import type { ImportedJob, Queryable } from '../../src/jobs/job.js';
 import type { Store } from '../../src/jobs/store.js';
 import type { Delivery } from './delivery.js';
-import { UNMAPPED } from './fate.js';
-import type { AbsorbedRow, Ledger, LedgerEntry } from './ledger.js';
+import { type Outcome, UNMAPPED } from './fate.js';
+import type { AbsorbedRow, Ledger } from './ledger.js';
 import { type Mapped, withoutPayload } from './mapping.js';
-import { shortText } from './row-headers.js';
+import { MessageWriter, type PlacedRows } from './message-rows.js';
 import { leaseLost } from './run-lease.js';
 
 /** A delivery on its way into the tables. */
@@ -21,13 +21,21 @@ export interface PreparedMessage {
   readonly mapped: Mapped;
 }
 
-export interface PreparedBatch {
+interface Batch {
   readonly queue: string;
-  readonly messages: readonly PreparedMessage[];
   readonly absorbed: readonly AbsorbedRow[];
   /** Messages that its one ack covers. */
   readonly size: number;
   readonly lastTag: number;
+}
+
+export interface PreparedBatch extends Batch {
+  readonly messages: readonly PreparedMessage[];
+}
+
+/** The same, its messages written out. */
+export interface WrittenBatch extends Batch {
+  readonly rows: readonly PlacedRows[];
 }
 
 /** Where a drain is, for whoever wants to watch it or end it there. */
@@ -41,12 +49,18 @@ export type DrainStep =
   | 'fenced'
   | 'marked';
 
-export interface BatchWriter {
+export interface RowsWriter {
+  /** One connection, not a pool. */
   readonly client: Queryable;
-  readonly store: Pick<Store, 'importMany' | 'probeJsonb'>;
+  readonly store: Pick<Store, 'probeJsonb'>;
   readonly ledger: Ledger;
   readonly run: { readonly id: string; readonly holder: string; readonly leaseMs: number };
   readonly onStep: (step: DrainStep) => void;
+  /** The message of these rows mapped again, its body parsed: after the database refused a batch. */
+  readonly reopen: (placed: PlacedRows) => PreparedMessage;
+}
+
+export interface BatchWriter extends Omit<RowsWriter, 'reopen'> {
   /** Maps a message again, parsing its body: after the database refused a batch. From then on all are mapped like that. */
   readonly mapCarefully: (message: PreparedMessage) => Mapped;
 }
@@ -54,13 +68,33 @@ export interface BatchWriter {
 /** A drainer that is paused inside a transaction must not keep its successor waiting for the lease row. */
 const BEGIN = `begin; set local idle_in_transaction_session_timeout = '20s'`;
 
-/** Answers the batch's id, and the batch as it was written in the end. `acked`: batches whose ack was proved since. Throws `drain-lease-lost`. */
-export async function writeBatch(
+export interface WriteResult {
+  readonly id: string;
+  /** The batch as it was written in the end. */
+  readonly written: WrittenBatch;
+}
+
+/** `acked`: batches whose ack was proved since. Throws `drain-lease-lost`. */
+export function writeBatch(
   writer: BatchWriter,
-  batch: PreparedBatch,
+  { messages, ...batch }: PreparedBatch,
   acked: readonly string[],
-): Promise<{ readonly id: string; readonly written: PreparedBatch }> {
-  const write = async (version: PreparedBatch) => ({
+): Promise<WriteResult> {
+  const byPosition = new Map(messages.map((message) => [message.position, message]));
+  const reopen = ({ position }: PlacedRows): PreparedMessage => {
+    const message = byPosition.get(position) as PreparedMessage;
+    return { ...message, mapped: writer.mapCarefully(message) };
+  };
+  return writeRows({ ...writer, reopen }, { ...batch, rows: writeOut(messages) }, acked);
+}
+
+/** The same of messages that are written out already. */
+export async function writeRows(
+  writer: RowsWriter,
+  batch: WrittenBatch,
+  acked: readonly string[],
+): Promise<WriteResult> {
+  const write = async (version: WrittenBatch): Promise<WriteResult> => ({
     id: await tryWrite(writer, version, acked),
     written: version,
   });
@@ -68,31 +102,39 @@ export async function writeBatch(
     return await write(batch);
   } catch (error) {
     if (!isRefusedValue(error)) throw error;
-    const probed = await withoutRefusedPayloads(writer, replace(batch, writer.mapCarefully));
+    const messages = await withoutRefusedPayloads(writer, batch.rows.map(writer.reopen));
     try {
-      return await write(probed);
+      return await write({ ...batch, rows: writeOut(messages) });
     } catch (second) {
       if (!isRefusedValue(second)) throw second;
-      return write(await withoutRefusedRows(writer, probed));
+      return write({ ...batch, rows: writeOut(await withoutRefusedRows(writer, messages)) });
     }
   }
 }
 
+function writeOut(messages: readonly PreparedMessage[]): PlacedRows[] {
+  const writer = new MessageWriter();
+  return messages.map(({ delivery, fingerprint, position, mapped }) => ({
+    rows: writer.write(delivery, fingerprint, mapped),
+    position,
+  }));
+}
+
 async function tryWrite(
-  writer: BatchWriter,
-  batch: PreparedBatch,
+  { client, ledger, run, onStep }: RowsWriter,
+  batch: WrittenBatch,
   acked: readonly string[],
 ): Promise<string> {
-  const { client, store, ledger, run, onStep } = writer;
+  const jobs = batch.rows.map(({ rows }) => rows.job).filter((job) => job !== null);
   await client.query(BEGIN);
   try {
-    const jobs = batch.messages.map(({ mapped }) => mapped.job).filter((job) => job !== null);
-    const ids = jobs.length === 0 ? [] : await store.importMany(client, jobs);
+    const drawn = await ledger.jobs.draw(client, jobs.length);
+    await ledger.jobs.insert(client, jobs, drawn);
     onStep('imported');
-    const entries = toEntries(batch.messages, ids);
-    const inexact = batch.messages.filter(({ mapped }) => !mapped.runAtExact).length;
-    const id = await ledger.record(client, run, { ...batch, entries, inexact }, acked);
+    // It locks the run's row: from here on the next batch waits for this one's commit.
+    const id = await ledger.record(client, run, { ...batch, ...countsOf(batch) }, acked);
     if (id === null) throw leaseLost();
+    await ledger.writeRows(client, id, batch.rows, drawn.ids);
     onStep('recorded');
     const commit = client.query('commit');
     onStep('committing');
@@ -104,21 +146,18 @@ async function tryWrite(
   }
 }
 
-function toEntries(messages: readonly PreparedMessage[], ids: readonly string[]): LedgerEntry[] {
-  let next = 0;
-  return messages.map(({ delivery, fingerprint, position, mapped }) => ({
-    position,
-    job: mapped.job === null ? null : (ids[next++] as string),
-    redelivered: delivery.redelivered,
-    outcome: mapped.outcome,
-    exchange: shortText(delivery.exchange),
-    routingKey: shortText(delivery.routingKey),
-    messageId: delivery.properties.messageId === undefined ? null : shortText(delivery.properties.messageId),
-    note: mapped.note,
-    fingerprint,
-    properties: delivery.bytes,
-    body: delivery.body,
-  }));
+/** Messages with a row of their own, by what became of them, and how many of these start at the end of their bounds. */
+export function countsOf({ rows }: Pick<WrittenBatch, 'rows'>): {
+  readonly counts: Readonly<Record<Outcome, number>>;
+  readonly inexact: number;
+} {
+  const counts = { row: 0, unmapped: 0, excluded: 0, expired: 0 };
+  let inexact = 0;
+  for (const { rows: message } of rows) {
+    counts[message.outcome] += 1;
+    if (!message.runAtExact) inexact += 1;
+  }
+  return { counts, inexact };
 }
 
 /** Data exceptions, limits of the statement, checks and unique keys: about values, not about the server's health. */
@@ -128,42 +167,43 @@ function isRefusedValue(error: unknown): boolean {
 }
 
 /** Asks the server which payloads it takes; the others keep their bytes in `body`. */
-async function withoutRefusedPayloads(writer: BatchWriter, batch: PreparedBatch): Promise<PreparedBatch> {
-  const asked = batch.messages.filter(({ mapped }) => mapped.job?.payloadText != null);
+async function withoutRefusedPayloads(
+  { client, store }: RowsWriter,
+  messages: readonly PreparedMessage[],
+): Promise<PreparedMessage[]> {
+  const asked = messages.filter(({ mapped }) => mapped.job?.payloadText != null);
   const texts = asked.map(({ mapped }) => mapped.job?.payloadText as string);
-  const answers = texts.length === 0 ? [] : await writer.store.probeJsonb(writer.client, texts);
+  const answers = texts.length === 0 ? [] : await store.probeJsonb(client, texts);
   const refused = new Set(asked.filter((_, index) => answers[index] === false));
-  return replace(batch, (message) =>
-    refused.has(message) ? withoutPayload(message.mapped, message.delivery) : null,
+  return messages.map((message) =>
+    refused.has(message) ? { ...message, mapped: withoutPayload(message.mapped, message.delivery) } : message,
   );
 }
 
 /** The last resort: tries each row alone and strips those that are refused down to their bytes. */
 async function withoutRefusedRows(
-  { client, store }: BatchWriter,
-  batch: PreparedBatch,
-): Promise<PreparedBatch> {
-  const refused = new Set<PreparedMessage>();
-  for (const message of batch.messages) {
-    if (message.mapped.job === null) continue;
-    await client.query(BEGIN);
-    try {
-      await store.importMany(client, [message.mapped.job]);
-    } catch (error) {
-      if (!isRefusedValue(error)) throw error;
-      refused.add(message);
-    } finally {
-      await client.query('rollback');
+  { client, ledger }: RowsWriter,
+  messages: readonly PreparedMessage[],
+): Promise<PreparedMessage[]> {
+  const result: PreparedMessage[] = [];
+  for (const message of messages) {
+    const [placed] = writeOut([message]);
+    const job = placed?.rows.job ?? null;
+    let refused = false;
+    if (job !== null) {
+      await client.query(BEGIN);
+      try {
+        await ledger.jobs.insert(client, [job], await ledger.jobs.draw(client, 1));
+      } catch (error) {
+        if (!isRefusedValue(error)) throw error;
+        refused = true;
+      } finally {
+        await client.query('rollback');
+      }
     }
+    result.push(refused ? { ...message, mapped: strippedRow(message) } : message);
   }
-  return replace(batch, (message) => (refused.has(message) ? strippedRow(message) : null));
-}
-
-function replace(batch: PreparedBatch, by: (message: PreparedMessage) => Mapped | null): PreparedBatch {
-  return {
-    ...batch,
-    messages: batch.messages.map((message) => ({ ...message, mapped: by(message) ?? message.mapped })),
-  };
+  return result;
 }
 
 function strippedRow({ mapped, delivery }: PreparedMessage): Mapped {

@@ -230,10 +230,17 @@ function writeFixed(field: Exclude<Field, { tag: '?' | 'S' | 'x' | 'F' | 'A' }>)
 export function findField(table: Table, key: string): Field | undefined {
   for (let index = table.length - 1; index >= 0; index -= 1) {
     const entry = table[index] as Entry;
-    // latin1 keeps one character a byte, so equal strings are equal bytes for the ASCII names that we look for.
-    if (entry.key.length === key.length && entry.key.toString('latin1') === key) return entry.value;
+    if (entry.key.length === key.length && isName(entry.key, key)) return entry.value;
   }
   return undefined;
+}
+
+/** Byte by byte, for the ASCII names that we look for: two dozen dialects ask each message, and a text for each would be garbage. */
+function isName(bytes: Buffer, name: string): boolean {
+  for (let index = 0; index < name.length; index += 1) {
+    if (bytes[index] !== name.charCodeAt(index)) return false;
+  }
+  return true;
 }
 
 /** The text of a string field; undefined when it is another type or not UTF-8. */

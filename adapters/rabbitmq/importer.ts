@@ -7,7 +7,13 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnbrokerError } from '../../src/errors.js';
 import type { Queryable } from '../../src/jobs/job.js';
-import { type BatchWriter, type PreparedBatch, type PreparedMessage, writeBatch } from './batch-writer.js';
+import {
+  countsOf,
+  type PreparedMessage,
+  type RowsWriter,
+  type WrittenBatch,
+  writeRows,
+} from './batch-writer.js';
 import { fitBatchSize } from './batches.js';
 import { type Totals, taken } from './books.js';
 import type { Broker, Source } from './broker.js';
@@ -15,8 +21,9 @@ import { type RawDelivery, readDelivery } from './delivery.js';
 import type { QueueRole } from './drain-config.js';
 import type { ExpectedRows } from './expected.js';
 import { fingerprint } from './fingerprint.js';
-import type { AbsorbedRow } from './ledger.js';
-import { type Mapped, type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
+import type { AbsorbedRow, ExpectedRow } from './ledger.js';
+import { type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
+import { deliveryOf, type MessageRows, MessageWriter, type PlacedRows } from './message-rows.js';
 import { leaseLost } from './run-lease.js';
 
 export interface QueueToDrain extends QueueFacts {
@@ -28,7 +35,7 @@ export interface QueueToDrain extends QueueFacts {
 
 export interface ImporterOptions {
   readonly broker: Broker;
-  readonly writer: Omit<BatchWriter, 'client' | 'mapCarefully'>;
+  readonly writer: Omit<RowsWriter, 'client' | 'reopen'>;
   /** Each holds one transaction at a time; batches take turns. */
   readonly clients: readonly Queryable[];
   /** In drain order. */
@@ -68,10 +75,19 @@ const ZERO_PAUSE_MS = 150;
 const STALLED_AFTER_MS = 60_000;
 const STAGES: readonly (readonly QueueRole[])[] = [['wait', 'dead'], ['main']];
 
+/** A delivery that waits for its batch: rows of its own, or one that was there already. */
+interface Arrival {
+  readonly tag: number;
+  readonly bodyBytes: number;
+  readonly rows: MessageRows | null;
+  readonly absorbed: ExpectedRow | undefined;
+}
+
 interface QueueState {
   readonly facts: QueueToDrain;
   source: Source | null;
-  readonly buffer: RawDelivery[];
+  readonly writer: MessageWriter;
+  readonly buffer: Arrival[];
   lastAt: number;
   prefetch: number;
   /** Mean body bytes, moving. */
@@ -112,6 +128,7 @@ export class Importer {
     this.#states = options.queues.map((facts) => ({
       facts,
       source: null,
+      writer: new MessageWriter(),
       buffer: [],
       lastAt: 0,
       prefetch: FIRST_PREFETCH,
@@ -183,7 +200,12 @@ export class Importer {
       exclusive: !state.facts.singleActive,
       byGet: state.facts.autoDelete === true,
       onDelivery: (delivery) => {
-        state.buffer.push(delivery);
+        try {
+          state.buffer.push(this.#receive(state, delivery));
+        } catch (error) {
+          // Thrown on, it would be taken for a fault of the connection, and tried again and again.
+          this.#fail(error as Error);
+        }
         state.delivered += 1;
         state.lastAt = performance.now();
         state.meanBytes += (delivery.body.length - state.meanBytes) / Math.min(state.delivered, 100);
@@ -199,7 +221,7 @@ export class Importer {
   }
 
   /** The next batch: a full one, or a short one of a queue from which nothing more comes. */
-  #pick(): PreparedBatch | undefined {
+  #pick(): WrittenBatch | undefined {
     const now = performance.now();
     for (const state of this.#states) {
       const { buffer } = state;
@@ -214,29 +236,39 @@ export class Importer {
     return undefined;
   }
 
-  #prepare(state: QueueState, deliveries: readonly RawDelivery[]): PreparedBatch {
-    const { expected, mapping, writer } = this.options;
-    const context: MappingContext = { ...mapping, nowMs: Date.now(), careful: this.#careful };
-    const messages: PreparedMessage[] = [];
+  /** Decides the delivery at once: what waits then is bytes in a few buffers. */
+  #receive(state: QueueState, raw: RawDelivery): Arrival {
+    const delivery = readDelivery(raw);
+    const print = fingerprint(delivery);
+    const absorbed = this.options.expected.take(delivery, print);
+    const rows =
+      absorbed === undefined
+        ? state.writer.write(delivery, print, mapDelivery(delivery, state.facts, this.#context()))
+        : null;
+    return { tag: raw.deliveryTag, bodyBytes: raw.body.length, rows, absorbed };
+  }
+
+  /** Written out: spread for each message, every one was an object of a new shape to whatever reads it. */
+  #context(): MappingContext {
+    const { source, rules, trustDeliveryCount } = this.options.mapping;
+    return { source, rules, trustDeliveryCount, nowMs: Date.now(), careful: this.#careful };
+  }
+
+  #prepare(state: QueueState, arrivals: readonly Arrival[]): WrittenBatch {
+    const rows: PlacedRows[] = [];
     const absorbed: AbsorbedRow[] = [];
-    deliveries.forEach((raw, index) => {
+    arrivals.forEach((arrival, index) => {
       const position = index + 1;
-      const delivery = readDelivery(raw);
-      const print = fingerprint(delivery);
-      const row = expected.take(delivery, print);
-      if (row !== undefined) absorbed.push({ row, position });
-      else {
-        const mapped = mapDelivery(delivery, state.facts, context);
-        messages.push({ delivery, fingerprint: print, position, mapped });
-      }
+      if (arrival.rows !== null) rows.push({ rows: arrival.rows, position });
+      if (arrival.absorbed !== undefined) absorbed.push({ row: arrival.absorbed, position });
     });
-    writer.onStep('prepared');
-    const lastTag = (deliveries.at(-1) as RawDelivery).deliveryTag;
-    return { queue: state.facts.name, messages, absorbed, size: deliveries.length, lastTag };
+    this.options.writer.onStep('prepared');
+    const lastTag = (arrivals.at(-1) as Arrival).tag;
+    return { queue: state.facts.name, rows, absorbed, size: arrivals.length, lastTag };
   }
 
   /** Starts the batch's way once a client is free for it. */
-  async #write(batch: PreparedBatch): Promise<void> {
+  async #write(batch: WrittenBatch): Promise<void> {
     const key = this.#nextKey++;
     this.#open.set(key, { size: batch.size, id: null, fenced: false, marking: false });
     await this.#pace(batch.size);
@@ -253,21 +285,20 @@ export class Importer {
 
   async #commitAndAck(
     key: number,
-    batch: PreparedBatch,
+    batch: WrittenBatch,
     client: Queryable,
     before: Promise<void> | undefined,
   ): Promise<void> {
     const { writer, onProgress } = this.options;
     const state = this.#stateOf(batch.queue);
-    const mapCarefully = ({ delivery }: PreparedMessage): Mapped => {
+    const reopen = (placed: PlacedRows): PreparedMessage => {
       this.#careful = true;
-      return mapDelivery(delivery, state.facts, {
-        ...this.options.mapping,
-        nowMs: Date.now(),
-        careful: true,
-      });
+      const { raw, fingerprint: print } = deliveryOf(placed.rows, batch.queue);
+      const delivery = readDelivery(raw);
+      const mapped = mapDelivery(delivery, state.facts, this.#context());
+      return { delivery, fingerprint: print, position: placed.position, mapped };
     };
-    const { id, written } = await this.#commit({ ...writer, client, mapCarefully }, batch, before);
+    const { id, written } = await this.#commit({ ...writer, client, reopen }, batch, before);
     writer.onStep('committed');
     this.#totals = addTotals(this.#totals, written);
     const open = this.#open.get(key) as OpenBatch;
@@ -292,12 +323,12 @@ export class Importer {
   }
 
   /** Writes the batch and marks what was proved meanwhile. It settles after the one before, whatever becomes of either. */
-  async #commit(writer: BatchWriter, batch: PreparedBatch, before: Promise<void> | undefined) {
+  async #commit(writer: RowsWriter, batch: WrittenBatch, before: Promise<void> | undefined) {
     const proved = [...this.#open].filter(([, { fenced, marking }]) => fenced && !marking);
     for (const [, each] of proved) each.marking = true;
     const ids = proved.map(([, { id }]) => id as string);
     try {
-      const result = await writeBatch(writer, batch, ids);
+      const result = await writeRows(writer, batch, ids);
       for (const [key] of proved) this.#open.delete(key);
       return result;
     } catch (error) {
@@ -382,27 +413,26 @@ export class Importer {
 }
 
 /** How many of the buffer fit one batch. */
-function available(buffer: readonly RawDelivery[], maxBatch: number): number {
+function available(buffer: readonly Arrival[], maxBatch: number): number {
   let bytes = 0;
   let count = 0;
-  for (const { body } of buffer) {
-    bytes += body.length;
+  for (const { bodyBytes } of buffer) {
+    bytes += bodyBytes;
     if (count > 0 && (bytes > MAX_BATCH_BYTES || count === maxBatch)) break;
     count += 1;
   }
   return count;
 }
 
-function addTotals(totals: Totals, batch: PreparedBatch): Totals {
-  const of = (outcome: string): number =>
-    batch.messages.filter(({ mapped }) => mapped.outcome === outcome).length;
+function addTotals(totals: Totals, batch: WrittenBatch): Totals {
+  const { counts, inexact } = countsOf(batch);
   return {
-    rows: totals.rows + of('row'),
-    unmapped: totals.unmapped + of('unmapped'),
-    excluded: totals.excluded + of('excluded'),
-    expired: totals.expired + of('expired'),
+    rows: totals.rows + counts.row,
+    unmapped: totals.unmapped + counts.unmapped,
+    excluded: totals.excluded + counts.excluded,
+    expired: totals.expired + counts.expired,
     absorbed: totals.absorbed + batch.absorbed.length,
-    inexact: totals.inexact + batch.messages.filter(({ mapped }) => !mapped.runAtExact).length,
+    inexact: totals.inexact + inexact,
   };
 }
 

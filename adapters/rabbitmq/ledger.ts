@@ -2,12 +2,14 @@
  * The drain's own tables: every statement on them by name, and the functions that run them. `db` comes first, as in the
  * store. Each write carries the holder of the run's lease; no row back means that another drainer has taken over.
  */
+import { copyIn } from '../../src/jobs/copy-in.js';
+import { copyData } from '../../src/jobs/copy-rows.js';
+import { createImport } from '../../src/jobs/import.js';
 import type { Queryable } from '../../src/jobs/job.js';
-import { plainArray, textArray } from '../../src/jobs/pg-array.js';
 import { quoteSchema } from '../../src/jobs/schema-name.js';
 import type { Books, Totals } from './books.js';
-import { FINGERPRINT_BYTES } from './fingerprint.js';
 import type { Outcome } from './mapping.js';
+import { LEDGER_COLUMNS, type PlacedRows, placeRows } from './message-rows.js';
 
 /** drain: until empty, exact by counting. bridge: until stopped, exact by keys. undo: back to the queues, exact by counting. */
 export type RunMode = 'drain' | 'bridge' | 'undo';
@@ -39,23 +41,6 @@ export interface Holder {
   readonly pid: number;
 }
 
-/** One message for the ledger. */
-export interface LedgerEntry {
-  /** From 1, its place in the batch. */
-  readonly position: number;
-  readonly job: string | null;
-  readonly redelivered: boolean;
-  readonly outcome: Outcome;
-  readonly exchange: string;
-  readonly routingKey: string;
-  readonly messageId: string | null;
-  readonly note: string | null;
-  /** As fingerprint.ts gives it: latin1, one character a byte. */
-  readonly fingerprint: string;
-  readonly properties: Buffer;
-  readonly body: Buffer;
-}
-
 /** A ledger row whose message is expected from the broker again. */
 export interface ExpectedRow {
   readonly batch: string;
@@ -74,7 +59,8 @@ export interface AbsorbedRow {
 
 export interface NewBatch {
   readonly queue: string;
-  readonly entries: readonly LedgerEntry[];
+  /** Messages with a row of their own. */
+  readonly counts: Readonly<Record<Outcome, number>>;
   readonly absorbed: readonly AbsorbedRow[];
   /** Rows whose run_at is inexact. */
   readonly inexact: number;
@@ -174,10 +160,7 @@ from ${runs} r
 where r.id = $1 and r.holder = $2 and b.run = r.id and b.state = 'back'
 returning b.id::text`,
 
-    /**
-     * One batch: renews the lease, marks $4 as acked, writes the batch, its messages and the moves of rows that were
-     * there already. Bytes travel as one value each, cut apart here: an array of bytea would be sent as hex text.
-     */
+    /** One batch: renews the lease, marks $4 as acked, writes the batch and moves the rows that were there already. */
     record: `
 with mine as (
   update ${runs} set lease_expires_at = ${lease('$3')}
@@ -192,26 +175,16 @@ batch as (
   select id, $5, $6, $7, $8, $9, $10, $11, $12 from mine
   returning id
 ),
-entries as (
-  insert into ${ledger} (batch, position, job, redelivered, outcome, queue, exchange, routing_key, message_id, note,
-                         fingerprint, properties, body)
-  select batch.id, e.position, e.job, e.redelivered, e.outcome, $5, e.exchange, e.routing_key, e.message_id, e.note,
-         substring($21::bytea from (e.number::integer - 1) * ${FINGERPRINT_BYTES} + 1 for ${FINGERPRINT_BYTES}),
-         substring($22::bytea from e.properties_at for e.properties_length),
-         substring($23::bytea from e.body_at for e.body_length)
-  from batch
-  cross join unnest($13::integer[], $14::bigint[], $15::boolean[], $16::text[], $17::text[], $18::text[], $19::text[],
-                    $20::text[], $24::integer[], $25::integer[], $26::integer[], $27::integer[])
-       with ordinality as e (position, job, redelivered, outcome, exchange, routing_key, message_id, note,
-                             properties_at, properties_length, body_at, body_length, number)
-),
 moved as (
   update ${ledger} l set batch = batch.id, position = m.position
   from batch
-  cross join unnest($28::bigint[], $29::integer[], $30::integer[]) as m (old_batch, old_position, position)
+  cross join unnest($13::bigint[], $14::integer[], $15::integer[]) as m (old_batch, old_position, position)
   where l.batch = m.old_batch and l.position = m.old_position
 )
 select id::text from batch`,
+
+    /** The messages of a batch. */
+    copyRows: `copy ${ledger} (${LEDGER_COLUMNS.join(', ')}) from stdin with (format binary)`,
 
     /** Batches whose ack was proved. */
     markAcked: `
@@ -255,6 +228,9 @@ export function createLedger(schema: string) {
     (await db.query(text, values)).rows.length > 0;
 
   return {
+    /** The jobs that the ledger's rows are about. */
+    jobs: createImport(schema),
+
     /** The new run, or null when one is open. */
     async openRun(
       db: Queryable,
@@ -332,20 +308,19 @@ export function createLedger(schema: string) {
       batch: NewBatch,
       acked: readonly string[],
     ): Promise<string | null> {
-      const values = [
-        run.id,
-        run.holder,
-        run.leaseMs,
-        acked,
-        ...batchValues(batch),
-        ...entryValues(batch.entries),
-      ];
+      const values = [run.id, run.holder, run.leaseMs, acked, ...batchValues(batch)];
       const moves = [
         batch.absorbed.map(({ row }) => row.batch),
         batch.absorbed.map(({ row }) => row.position),
         batch.absorbed.map(({ position }) => position),
       ];
       return (await rows<{ id: string }>(db, sql.record, [...values, ...moves]))[0]?.id ?? null;
+    },
+
+    /** The batch's messages, with the ids of their jobs as drawn. `client`: the connection of its transaction. */
+    async writeRows(client: Queryable, batch: string, placed: readonly PlacedRows[], ids: Buffer) {
+      if (placed.length === 0) return;
+      await copyIn(client, sql.copyRows, copyData(placeRows(placed, batch, ids)));
     },
 
     async markAcked(db: Queryable, id: string, holder: string, acked: readonly string[]) {
@@ -366,50 +341,8 @@ export function createLedger(schema: string) {
 }
 
 /** $5 to $12. */
-function batchValues({ queue, entries, absorbed, inexact }: NewBatch): unknown[] {
-  const count = (outcome: Outcome): number => entries.filter((entry) => entry.outcome === outcome).length;
-  return [
-    queue,
-    entries.length + absorbed.length,
-    count('row'),
-    count('unmapped'),
-    count('excluded'),
-    count('expired'),
-    absorbed.length,
-    inexact,
-  ];
-}
-
-/** $13 to $27. */
-function entryValues(entries: readonly LedgerEntry[]): unknown[] {
-  const properties = entries.map((entry) => entry.properties);
-  const bodies = entries.map((entry) => entry.body);
-  return [
-    plainArray(entries.map((entry) => entry.position)),
-    plainArray(entries.map((entry) => entry.job)),
-    plainArray(entries.map((entry) => entry.redelivered)),
-    plainArray(entries.map((entry) => entry.outcome)),
-    textArray(entries.map((entry) => entry.exchange)),
-    textArray(entries.map((entry) => entry.routingKey)),
-    textArray(entries.map((entry) => entry.messageId)),
-    textArray(entries.map((entry) => entry.note)),
-    Buffer.from(entries.map((entry) => entry.fingerprint).join(''), 'latin1'),
-    Buffer.concat(properties),
-    Buffer.concat(bodies),
-    startsOf(properties),
-    plainArray(properties.map((bytes) => bytes.length)),
-    startsOf(bodies),
-    plainArray(bodies.map((bytes) => bytes.length)),
-  ];
-}
-
-/** Where each part begins in the whole, counted from 1 as SQL does. */
-function startsOf(parts: readonly Buffer[]): string {
-  let next = 1;
-  const starts = parts.map(({ length }) => {
-    const start = next;
-    next += length;
-    return start;
-  });
-  return plainArray(starts);
+function batchValues({ queue, counts, absorbed, inexact }: NewBatch): unknown[] {
+  const { row, unmapped, excluded, expired } = counts;
+  const size = row + unmapped + excluded + expired + absorbed.length;
+  return [queue, size, row, unmapped, excluded, expired, absorbed.length, inexact];
 }

@@ -190,36 +190,6 @@ from unnest($1::text[], $2::text[]) with ordinality as asked (kind, dedupe_key, 
 left join ${jobs} j on j.kind = asked.kind and j.dedupe_key = asked.dedupe_key
 order by position`,
 
-    /**
-     * Rows as a drain brings them, in any state, with the ids that they got, in the order given. Ids are drawn first,
-     * so that the answer needs no guess about which row became which. Payloads, bodies and headers travel as one value,
-     * $3, cut apart here: as arrays, which are sent as escaped text, they cost the client three times the CPU.
-     */
-    importMany: `
-with input as materialized (
-  select nextval((select pg_get_serial_sequence('${s}.jobs', 'id')::regclass)) as id, input.*,
-         convert_from(substring($3::bytea from payload_at for payload_length), 'UTF8') as payload,
-         substring($3::bytea from body_at for body_length) as body,
-         convert_from(substring($3::bytea from headers_at for headers_length), 'UTF8') as headers
-  from unnest($1::text[], $2::text[], $4::integer[], $5::integer[], $6::integer[], $7::integer[], $8::integer[],
-              $9::integer[], $10::text[], $11::smallint[], $12::float8[], $13::integer[], $14::integer[], $15::text[],
-              $16::text[], $17::text[])
-       with ordinality as input (kind, content_type, payload_at, payload_length, body_at, body_length, headers_at,
-                                 headers_length, state, priority, run_at_ms, attempts, max_attempts, dedupe_key,
-                                 source, errors, position)
-  order by input.position
-),
-inserted as (
-  insert into ${jobs} (id, kind, payload, body, content_type, state, priority, run_at, attempts, max_attempts,
-                       dedupe_key, headers, source, errors, finished_at)
-  overriding system value
-  select id, kind, payload::jsonb, body, content_type, state, priority,
-         coalesce(to_timestamp(run_at_ms / 1000), now()), attempts, coalesce(max_attempts, 20), dedupe_key,
-         headers::jsonb, source, errors::jsonb, case when state <> 'ready' then now() end
-  from input
-)
-select id::text from input order by position`,
-
     /** Which of these texts the server takes as jsonb, in the order given. Asked only after a batch was refused. */
     probeJsonb: `
 select ${s}.jsonb_or_null(input) is not null as ok

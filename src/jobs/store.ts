@@ -9,7 +9,6 @@ import type {
   ClaimedJob,
   Enqueued,
   EnqueueOptions,
-  ImportedJob,
   Job,
   JobState,
   Json,
@@ -19,7 +18,6 @@ import type {
   Schedule,
 } from './job.js';
 import { LIMITS } from './job.js';
-import { plainArray, textArray } from './pg-array.js';
 import type { FinishedRow, WalkPosition } from './retention.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { createStatements, wakeChannel } from './statements.js';
@@ -392,33 +390,6 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return answers;
     },
 
-    /** Inserts jobs in any state with their history, in one statement; ids in the order given. */
-    async importMany(db: Queryable, jobs: readonly ImportedJob[]): Promise<string[]> {
-      const at = new Date().toISOString();
-      const pack = new Pack();
-      const payloads = pack.add(jobs.map((j) => j.payloadText));
-      const bodies = pack.add(jobs.map((j) => j.body));
-      const headers = pack.add(jobs.map((j) => json(j.headers)));
-      return returnedIds(db, sql.importMany, [
-        textArray(jobs.map((j) => j.kind)),
-        textArray(jobs.map((j) => j.contentType)),
-        pack.bytes(),
-        ...payloads,
-        ...bodies,
-        ...headers,
-        textArray(jobs.map((j) => j.state)),
-        plainArray(jobs.map((j) => j.priority)),
-        plainArray(jobs.map((j) => j.runAtMs)),
-        plainArray(jobs.map((j) => j.attempts)),
-        plainArray(jobs.map((j) => j.maxAttempts)),
-        textArray(jobs.map((j) => j.dedupeKey)),
-        textArray(jobs.map((j) => j.source)),
-        textArray(
-          jobs.map((j) => (j.error ? json([{ at, attempt: j.attempts, ...storable(j.error) }]) : null)),
-        ),
-      ]);
-    },
-
     /** Which texts the server takes as jsonb, in order. */
     async probeJsonb(db: Queryable, texts: readonly string[]): Promise<boolean[]> {
       return (await rows<{ ok: boolean }>(db, sql.probeJsonb, [texts])).map((row) => row.ok);
@@ -780,34 +751,4 @@ function storable(error: { readonly name: string; readonly message: string }) {
     name: storableText(error.name, 100),
     message: storableText(error.message, LIMITS.errorMessageLength),
   };
-}
-
-/** Many texts and byte strings as one value, each with where it begins (from 1, as SQL counts) and its length. */
-class Pack {
-  readonly #parts: (Buffer | string)[] = [];
-  #size = 0;
-
-  /** Starts and lengths as array parameters; the length of null is null. */
-  add(parts: readonly (Buffer | string | null)[]): [starts: string, lengths: string] {
-    const starts: number[] = [];
-    const lengths: (number | null)[] = [];
-    for (const part of parts) {
-      starts.push(this.#size + 1);
-      const length = part === null ? null : Buffer.byteLength(part);
-      lengths.push(length);
-      if (part === null) continue;
-      this.#parts.push(part);
-      this.#size += length ?? 0;
-    }
-    return [plainArray(starts), plainArray(lengths)];
-  }
-
-  /** Written straight into one buffer: a small buffer for each text would be garbage at once. */
-  bytes(): Buffer {
-    const whole = Buffer.allocUnsafe(this.#size);
-    let at = 0;
-    for (const part of this.#parts)
-      at += typeof part === 'string' ? whole.write(part, at) : part.copy(whole, at);
-    return whole;
-  }
 }

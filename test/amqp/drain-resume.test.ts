@@ -21,7 +21,7 @@ beforeEach(async () => {
   await world.channel.assertQueue(QUEUE, { durable: true });
   await world.channel.purgeQueue(QUEUE);
   await world.database.pool.query(
-    'truncate unbroker.jobs, unbroker.drain_ledger, unbroker.drain_batches, unbroker.drain_runs',
+    'truncate unbroker.jobs, unbroker.drain_ledger, unbroker.drain_batches, unbroker.drain_runs cascade',
   );
 });
 
