@@ -3,13 +3,19 @@
  * all that is left in it, when its last consumer does, and a drain that is killed would be that. About a sixth of the
  * speed. It knows a channel by the three methods it uses.
  */
-import type { ConsumeOptions, Source } from './broker.js';
 import type { RawDelivery } from './delivery.js';
 
 export interface AskedChannel<Message> {
   get(queue: string): Promise<Message | false>;
   checkQueue(queue: string): Promise<{ readonly messageCount: number }>;
   on(event: 'error' | 'close', listener: (error: Error) => void): unknown;
+}
+
+export interface AskOptions {
+  /** Deliveries in hand at most. */
+  readonly prefetch: number;
+  onDelivery(delivery: RawDelivery): void;
+  onEnd(reason: Error): void;
 }
 
 export interface Asking<Message> {
@@ -26,9 +32,9 @@ const EMPTY_PAUSE_MS = 50;
 export function askForMessages<Message>(
   channel: AskedChannel<Message>,
   queue: string,
-  options: ConsumeOptions,
+  options: AskOptions,
   { toDelivery, ackThrough, explain }: Asking<Message>,
-): Source {
+) {
   let { prefetch } = options;
   let lastTag = 0;
   let ackedTag = 0;
@@ -63,13 +69,13 @@ export function askForMessages<Message>(
   run().catch((error: unknown) => end(explain(error)));
   return {
     queue,
-    ackThrough(deliveryTag) {
+    ackThrough(deliveryTag: number): void {
       ackThrough(deliveryTag);
       ackedTag = deliveryTag;
       wake();
     },
-    fence: async () => (await channel.checkQueue(queue)).messageCount,
-    async setPrefetch(wanted) {
+    fence: async (): Promise<number> => (await channel.checkQueue(queue)).messageCount,
+    async setPrefetch(wanted: number): Promise<void> {
       prefetch = wanted;
     },
   };
