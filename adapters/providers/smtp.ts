@@ -84,7 +84,7 @@ async function compose(
 }
 
 /** RFC 8058: what large receivers ask of bulk mail. */
-function unsubscribeHeaders({ unsubscribeUrl }: Message): Record<string, string> {
+export function unsubscribeHeaders({ unsubscribeUrl }: Message): Record<string, string> {
   if (unsubscribeUrl === undefined) return {};
   return {
     'List-Unsubscribe': `<${unsubscribeUrl}>`,

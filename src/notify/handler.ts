@@ -9,19 +9,27 @@ import { Discard, Snooze } from '../jobs/settle.js';
 import { readJson, toPlain } from '../json-text.js';
 import { errorFields } from '../log.js';
 import { refuseExpired } from './expiry.js';
-import { DeliveryError, deferralsOf, type Fate, MAX_DEFERRALS } from './fate.js';
+import { AMBIGUOUS, DeliveryError, deferralsOf, type Fate, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
+import type { CallEnd, Gate, GateLimits } from './gate.js';
 import { type Channel, type Message, MessageError, PARTS, readNotification } from './message.js';
 import type { Provider } from './provider.js';
 import type { Rendering } from './rendering.js';
 
 export interface DeliveryOptions {
   readonly channel: Channel;
-  readonly provider: Provider;
+  /** In the order they are asked: the next only where the one before surely did not deliver. */
+  readonly providers: readonly Provider[];
   /** null: only payloads with a `body` can be sent. */
   readonly rendering: Rendering | null;
   /** What to do when a send may or may not have happened. */
   readonly onAmbiguous: 'park' | 'resend';
+  readonly gate: Gate;
+  readonly limits: GateLimits;
+  /** Told what became of each attempt; absent: nobody is. */
+  readonly onStatus?: (job: HandlerJob, status: DeliveryStatus, error: string | null) => Promise<void>;
 }
+
+export type DeliveryStatus = 'sent' | 'failed' | 'retrying';
 
 /** What a job keeps between its starts. `unconfirmed` leaves it when an operator retries the job. */
 interface Progress {
@@ -30,46 +38,129 @@ interface Progress {
 }
 
 export function deliveryHandler(options: DeliveryOptions): KindOptions {
-  return { handle: (job, context) => deliver(options, job, context) };
+  return { handle: (job, context) => tellingStatus(options, job, context) };
 }
 
-async function deliver(
-  { channel, provider, rendering, onAmbiguous }: DeliveryOptions,
+/** A status that cannot be told must not undo a delivery, nor hide why one failed. */
+async function tellingStatus(
+  options: DeliveryOptions,
   job: HandlerJob,
   context: HandlerContext,
 ): Promise<unknown> {
+  const tell = async (status: DeliveryStatus, error: string | null): Promise<void> => {
+    await options.onStatus?.(job, status, error).catch((failure: unknown) => {
+      context.log.warn({ job: job.id, ...errorFields(failure) }, 'a status could not be told');
+    });
+  };
+  try {
+    const sent = await deliver(options, job, context);
+    await tell('sent', null);
+    return sent;
+  } catch (error) {
+    const isOver = error instanceof Discard || (!(error instanceof Snooze) && job.attempt >= job.maxAttempts);
+    if (!context.signal.aborted && (isOver || !(error instanceof Snooze)))
+      await tell(isOver ? 'failed' : 'retrying', error instanceof Error ? error.message : null);
+    throw error;
+  }
+}
+
+async function deliver(options: DeliveryOptions, job: HandlerJob, context: HandlerContext): Promise<unknown> {
+  const { channel, rendering, onAmbiguous, gate, limits } = options;
   const progress = readProgress(job.progress);
   if (progress.sent !== undefined) return progress.sent;
   if (progress.unconfirmed !== undefined && onAmbiguous === 'park') throw parked(progress.unconfirmed);
 
   refuseExpired(job.headers);
   const message = await compose(job, channel, rendering);
+  if (await gate.suppressed(channel, message.to))
+    throw new Discard('the recipient is on the suppression list', 'suppressed');
   const deferrals = deferralsOf(job.progress);
-  await context.checkpoint({ unconfirmed: provider.name, deferrals });
-  const options = { idempotencyKey: job.id, signal: context.signal };
-  let providerId: string;
-  try {
-    ({ providerId } = await provider.deliver(message, options));
-  } catch (error) {
-    throw await afterFailure(error, deferrals, onAmbiguous, provider.name, context);
+  const provider = await admitted(options, null);
+  if ('afterMs' in provider) throw new Snooze(provider.afterMs);
+  const waitMs = await gate.countRecipient(channel, message.to, limits);
+  if (waitMs !== null) throw new Snooze(waitMs);
+  return callInTurn(options, provider, message, job, context, deferrals);
+}
+
+/** The first provider, behind `after`, that may be called now; or how long until one may. */
+async function admitted(
+  { channel, providers, gate, limits }: DeliveryOptions,
+  after: Provider | null,
+): Promise<Provider | { readonly afterMs: number }> {
+  const from = after === null ? 0 : providers.indexOf(after) + 1;
+  let afterMs = MAX_WAIT_MS;
+  for (const provider of providers.slice(from)) {
+    const admission = await gate.admit(`${channel}.${provider.name}`, limits);
+    if (admission.type === 'go') return provider;
+    afterMs = Math.min(afterMs, admission.afterMs);
+    // Its rate is no reason to go elsewhere; that it fails, or lets nobody in, is.
+    if (admission.type === 'wait') break;
   }
-  const sent = { provider: provider.name, providerId };
-  // The mail is out: whatever fails from here on, this attempt has succeeded.
+  return { afterMs };
+}
+
+const MAX_WAIT_MS = 3_600_000;
+
+/** One provider after the other, as long as none of them can have delivered. */
+async function callInTurn(
+  options: DeliveryOptions,
+  first: Provider,
+  message: Message,
+  job: HandlerJob,
+  context: HandlerContext,
+  deferrals: number,
+): Promise<unknown> {
+  const { channel, onAmbiguous, gate, limits } = options;
+  let provider = first;
+  for (;;) {
+    await context.checkpoint({ unconfirmed: provider.name, deferrals });
+    try {
+      const { providerId } = await provider.deliver(message, {
+        idempotencyKey: job.id,
+        signal: context.signal,
+      });
+      return await noted({ provider: provider.name, providerId }, options, job, context);
+    } catch (error) {
+      const fate: Fate = error instanceof DeliveryError ? error.fate : AMBIGUOUS;
+      await gate.ended(`${channel}.${provider.name}`, endOf(fate), limits).catch(() => undefined);
+      const next =
+        fate.type === 'transient' || fate.type === 'deferred' ? await admitted(options, provider) : null;
+      if (next === null || 'afterMs' in next)
+        throw await afterFailure(error, fate, deferrals, onAmbiguous, provider.name, context);
+      provider = next;
+    }
+  }
+}
+
+/** A final answer is about the message, so the provider itself is fine. */
+function endOf(fate: Fate): CallEnd {
+  if (fate === LOGIN_REFUSED) return 'login-refused';
+  return fate.type === 'final' ? 'fine' : 'failed';
+}
+
+/** The mail is out: whatever fails from here on, this attempt has succeeded. */
+async function noted(
+  sent: { readonly provider: string; readonly providerId: string },
+  { channel, gate, limits }: DeliveryOptions,
+  job: HandlerJob,
+  context: HandlerContext,
+): Promise<unknown> {
   await context.checkpoint({ sent }).catch((error: unknown) => {
     context.log.warn({ job: job.id, ...errorFields(error) }, 'a delivery could not be noted at once');
   });
+  await gate.ended(`${channel}.${sent.provider}`, 'fine', limits).catch(() => undefined);
   return sent;
 }
 
 /** What to throw. Whenever the provider surely did not deliver, `unconfirmed` is taken back first. */
 async function afterFailure(
   error: unknown,
+  fate: Fate,
   deferrals: number,
   onAmbiguous: 'park' | 'resend',
   provider: string,
   context: HandlerContext,
 ): Promise<unknown> {
-  const fate: Fate = error instanceof DeliveryError ? error.fate : { type: 'ambiguous' };
   if (fate.type === 'ambiguous') return onAmbiguous === 'resend' ? error : parked(provider, error);
   const deferred = fate.type === 'deferred' && deferrals < MAX_DEFERRALS;
   await context.checkpoint({ deferrals: deferred ? deferrals + 1 : deferrals });

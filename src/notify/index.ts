@@ -3,7 +3,9 @@
  * needs to refuse early. Providers are chosen here and nowhere else.
  */
 import { resolve } from 'node:path';
+import { sendgridProvider } from '../../adapters/providers/sendgrid.js';
 import { smtpProvider } from '../../adapters/providers/smtp.js';
+import { twilioProvider } from '../../adapters/providers/twilio.js';
 import { gatewayProvider, webhookProvider } from '../../adapters/providers/webhook.js';
 import { createEnqueue } from '../enqueue.js';
 import { EXIT, UnbrokerError } from '../errors.js';
@@ -11,7 +13,8 @@ import type { KindOptions } from '../jobs/handler.js';
 import type { Queryable } from '../jobs/job.js';
 import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
 import { type AddressRules, addressRules } from './address.js';
-import type { NotifyConfig } from './config.js';
+import type { HttpGatewayConfig, NotifyConfig, SendgridConfig, SmtpConfig, TwilioConfig } from './config.js';
+import { createGate, OPEN_GATE } from './gate.js';
 import { deliveryHandler } from './handler.js';
 import { CHANNELS, type Channel } from './message.js';
 import type { Provider } from './provider.js';
@@ -19,6 +22,7 @@ import { qstashHandler } from './qstash.js';
 import { relayHandler } from './relay.js';
 import { QSTASH_DELIVER, RELAY_HTTP } from './relay-kind.js';
 import { createRendering, type Rendering, tableOf } from './rendering.js';
+import { statusTeller } from './status-events.js';
 import { templateFiles } from './template-files.js';
 
 export { checkNotifyConfig, type NotifyConfig } from './config.js';
@@ -57,10 +61,20 @@ export function createNotifyHandlers(options: NotifyOptions): Record<string, Kin
     [RELAY_HTTP]: relayHandler(rules),
     [QSTASH_DELIVER]: qstashHandler({ rules, signingKey, db: options.db, enqueueJob: enqueue }),
   };
+  const gate =
+    options.db === undefined ? OPEN_GATE : createGate(options.db, options.schema ?? DEFAULT_SCHEMA);
+  const onStatus = statusTeller(options);
   for (const channel of configuredChannels(config)) {
-    const provider = createProvider(channel, options, rules);
-    const onAmbiguous = config[channel]?.onAmbiguous ?? (channel === 'webhook' ? 'resend' : 'park');
-    handlers[`notify.${channel}`] = deliveryHandler({ channel, provider, rendering, onAmbiguous });
+    const section = config[channel];
+    handlers[`notify.${channel}`] = deliveryHandler({
+      channel,
+      providers: createProviders(channel, options, rules),
+      rendering,
+      onAmbiguous: section?.onAmbiguous ?? (channel === 'webhook' ? 'resend' : 'park'),
+      gate,
+      limits: section?.limits ?? {},
+      ...(onStatus === null ? {} : { onStatus }),
+    });
   }
   return handlers;
 }
@@ -92,17 +106,41 @@ export function notifyAddressRules(config: NotifyConfig): AddressRules {
   return addressRules(config.allowedNetworks);
 }
 
-function createProvider(channel: Channel, options: NotifyOptions, rules: AddressRules): Provider {
-  if (channel === 'webhook') return webhookProvider({ rules });
-  const url = providerUrl(channel, options);
-  if (channel !== 'email') return gatewayProvider(url, { rules });
-  return smtpProvider({ url, from: options.config.email?.from ?? '' });
+function createProviders(channel: Channel, options: NotifyOptions, rules: AddressRules): Provider[] {
+  const { email, sms, push } = options.config;
+  const listed = <T extends object>(section: T | { readonly providers: readonly T[] }): readonly T[] =>
+    'providers' in section ? section.providers : [section];
+  if (channel === 'webhook') return [webhookProvider({ rules })];
+  if (channel === 'email')
+    return listed<SmtpConfig | SendgridConfig>(email ?? { providers: [] }).map((section) =>
+      section.provider === 'sendgrid'
+        ? sendgridProvider({ ...section, key: secretOf(section.keyEnv, options), rules })
+        : smtpProvider({ url: providerUrl(channel, section, options), from: section.from }),
+    );
+  const sections = channel === 'sms' ? (sms ?? { providers: [] }) : (push ?? { providers: [] });
+  return listed<HttpGatewayConfig | TwilioConfig>(sections).map((section) =>
+    section.provider === 'twilio'
+      ? twilioProvider({ ...section, token: secretOf(section.tokenEnv, options), rules })
+      : gatewayProvider(providerUrl(channel, section, options), { rules }),
+  );
 }
 
-function providerUrl(channel: 'email' | 'sms' | 'push', options: NotifyOptions): string {
-  const { url, urlEnv = '' } = options.config[channel] ?? {};
+function secretOf(name: string, { environment = process.env }: NotifyOptions): string {
+  const value = environment[name];
+  if (value !== undefined && value !== '') return value;
+  throw new UnbrokerError('provider-key-missing', 'The key of a provider is not set', {
+    hint: `Set ${name}, which the notify section of the config names.`,
+    exitStatus: EXIT.badInput,
+  });
+}
+
+function providerUrl(
+  channel: 'email' | 'sms' | 'push',
+  { url, urlEnv = '' }: { readonly url?: string; readonly urlEnv?: string },
+  { environment = process.env }: NotifyOptions,
+): string {
   if (url !== undefined) return url;
-  const value = (options.environment ?? process.env)[urlEnv];
+  const value = environment[urlEnv];
   const protocols = channel === 'email' ? ['smtp:', 'smtps:'] : ['http:', 'https:'];
   if (value === undefined || value === '') {
     throw new UnbrokerError('provider-url-missing', `The URL of the ${channel} provider is not set`, {
