@@ -1,5 +1,5 @@
 /**
- * `npm run -s faults -- worker|drain|undo|shim|chaos [--long]`: picks the group, runs it and prints one JSON object as the last
+ * `npm run -s faults -- worker|drain|undo|shim|chaos|codemod [--long]`: picks the group, runs it and prints one JSON object as the last
  * line. Its exit status is 1 when something was lost, doubled or stale, or did not recover.
  */
 type Group = (options: { readonly long: boolean }) => Promise<object>;
@@ -12,6 +12,7 @@ const groups: Readonly<Record<string, () => Promise<Group>>> = {
   undo: async () => (await import('./undo.js')).faultsUndo,
   shim: async () => (await import('./shim.js')).faultsShim,
   chaos: async () => (await import('./chaos.js')).faultsChaos,
+  codemod: async () => (await import('./codemod.js')).faultsCodemod,
 };
 
 const [name = '', ...flags] = process.argv.slice(2);

@@ -1,0 +1,257 @@
+/**
+ * Kill points of clients and ORMs: a function that writes and publishes runs on real Postgres and RabbitMQ, before and
+ * after its rewrite, and dies at each answer in turn. Before, the row and the message disagree somewhere; after, the
+ * row and the job never do. The folders under kill-points/ are one library each, their functions one shape each.
+ */
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { type ConfirmChannel, connect } from 'amqplib';
+import { build } from 'esbuild';
+import { applyPlan, makePlan } from '../../codemods/index.js';
+import { migrate } from '../../src/migrate.js';
+import { startProcess } from '../support/processes.js';
+import {
+  type FreshDatabase,
+  type FreshVhost,
+  freshDatabase,
+  freshVhost,
+  type PostgresServer,
+  type RabbitServer,
+} from '../support/services.js';
+import { until } from '../support/until.js';
+
+const HERE = import.meta.dirname;
+const REPOSITORY = join(HERE, '..', '..');
+const FOLDERS = join(HERE, 'kill-points');
+/** More answers than any function waits for: a run that never ends without a kill is a bug of the runner. */
+const MAX_ANSWERS = 16;
+
+const PACKAGES: Readonly<Record<string, readonly string[]>> = {
+  typeorm: ['typeorm'],
+  prisma: ['@prisma/adapter-pg'],
+  drizzle: ['drizzle-orm'],
+  mikroorm: ['@mikro-orm/core', '@mikro-orm/knex', '@mikro-orm/postgresql'],
+  'postgres-js': ['postgres'],
+};
+
+/** What one killed run left behind. */
+export interface Books {
+  readonly killedAt: number | null;
+  readonly rows: number;
+  readonly lines: number;
+  readonly messages: number;
+  readonly jobs: number;
+}
+
+export interface World {
+  readonly database: FreshDatabase;
+  readonly vhost: FreshVhost;
+  readonly channel: ConfirmChannel;
+  close(): Promise<void>;
+}
+
+/** Without servers of its own it takes those of the test run. */
+export async function openWorld(postgres?: PostgresServer, rabbit?: RabbitServer): Promise<World> {
+  const [database, vhost] = await Promise.all([freshDatabase(postgres), freshVhost(rabbit)]);
+  await migrate(database.pool);
+  await database.pool.query('create table orders (id serial primary key, customer text not null)');
+  await database.pool.query('create table order_lines (order_id integer not null, sku text not null)');
+  const broker = await connect(vhost.url);
+  broker.on('error', () => {});
+  const channel = await broker.createConfirmChannel();
+  channel.on('error', () => {});
+  await channel.assertExchange('shop', 'topic');
+  await channel.assertQueue('placed');
+  await channel.bindQueue('placed', 'shop', 'order.placed');
+  return {
+    database,
+    vhost,
+    channel,
+    close: async () => {
+      await broker.close();
+      await Promise.all([database.close(), vhost.close()]);
+    },
+  };
+}
+
+export function libraries(): string[] {
+  return readdirSync(FOLDERS, { withFileTypes: true })
+    .filter((e) => e.isDirectory())
+    .map((e) => e.name)
+    .sort();
+}
+
+/** The functions of a library's place.mjs. */
+export function shapesOf(library: string): string[] {
+  const text = readFileSync(join(FOLDERS, library, 'src', 'place.mjs'), 'utf8');
+  return [...text.matchAll(/export async function (\w+)/g)].flatMap((m) => m[1] ?? []);
+}
+
+export interface Place {
+  readonly folder: string;
+  /** Rewrites it with the tool, all levels; throws when a site was left alone. */
+  rewrite(): void;
+  remove(): void;
+}
+
+export async function openPlace(library: string): Promise<Place> {
+  const folder = realpathSync(mkdtempSync(join(tmpdir(), 'codemod-')));
+  cpSync(join(FOLDERS, library), folder, { recursive: true });
+  cpSync(join(FOLDERS, 'bus.mjs'), join(folder, 'src', 'bus.mjs'));
+  for (const name of ['pg', 'amqplib', '@types/pg', '@types/node', ...(PACKAGES[library] ?? [library])]) {
+    const link = join(folder, 'node_modules', name);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(join(REPOSITORY, 'node_modules', name), link);
+  }
+  if (library === 'prisma') await installPrismaClient(folder);
+  await installUnbroker(folder);
+  return {
+    folder,
+    rewrite: () => {
+      const plan = makePlan({
+        ...{ root: folder, paths: ['src'], level: 'wrap', inlineSql: false, todo: false, types: true },
+      });
+      const left = plan.sites.filter((s) => !s.applied);
+      if (left.length > 0 || plan.sites.length === 0) {
+        throw new Error(
+          `left alone: ${left.map((s) => `${s.function} ${s.reason}: ${s.message}`).join('; ')}`,
+        );
+      }
+      applyPlan(plan, { allowDirty: true });
+    },
+    remove: () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+/** Runs until one run is not killed: at answer 1, at answer 2, and so on. */
+export async function killedEverywhere(
+  world: World,
+  place: Place,
+  shape: string,
+  label: string,
+): Promise<Books[]> {
+  const books: Books[] = [];
+  for (let n = 1; n <= MAX_ANSWERS; n++) {
+    const customer = `${label} ${n}`;
+    const run = startProcess(process.execPath, [join(HERE, 'kill-runner.mjs')], {
+      env: {
+        FOLDER: place.folder,
+        SHAPE: shape,
+        DATABASE_URL: world.database.url,
+        AMQP_URL: world.vhost.url,
+        KILL_AFTER: String(n),
+        CUSTOMER: customer,
+      },
+    });
+    const { code, signal } = await run.waitForExit(120_000);
+    if (code !== 0 && signal !== 'SIGKILL') throw new Error(`the runner failed: ${run.stderr}`);
+    books.push({ killedAt: signal === null ? null : n, ...(await leftBehind(world, customer)) });
+    if (signal === null) return books;
+  }
+  throw new Error('no run ended by itself');
+}
+
+async function leftBehind(world: World, customer: string): Promise<Omit<Books, 'killedAt'>> {
+  await until('the killed client is gone', async () => {
+    const { rows } = await world.database.pool.query<{ n: number }>(
+      `select count(*)::int n from pg_stat_activity
+       where datname = current_database() and backend_type = 'client backend' and state <> 'idle' and pid <> pg_backend_pid()`,
+    );
+    return rows[0]?.n === 0;
+  });
+  const count = async (sql: string): Promise<number> => {
+    const { rows } = await world.database.pool.query<{ n: number }>(sql, [customer]);
+    return rows[0]?.n ?? 0;
+  };
+  let messages = 0;
+  const next = (): ReturnType<ConfirmChannel['get']> => world.channel.get('placed', { noAck: true });
+  for (let message = await next(); message; message = await next()) {
+    if ((JSON.parse(message.content.toString()) as { customer: string }).customer === customer) messages++;
+  }
+  return {
+    rows: await count('select count(*)::int n from orders where customer = $1'),
+    lines: await count(
+      'select count(*)::int n from order_lines join orders on id = order_id where customer = $1',
+    ),
+    jobs: await count(
+      `select count(*)::int n from unbroker.jobs where kind = 'order.placed' and payload->>'customer' = $1`,
+    ),
+    messages,
+  };
+}
+
+/** Runs in which the row and its message, or its job, do not agree. */
+export const disagreeing = (books: readonly Books[], with_: 'messages' | 'jobs'): Books[] =>
+  books.filter((b) => b.rows !== b[with_]);
+
+/** `unbroker/enqueue` and `unbroker/transactions` as a caller has them installed. */
+async function installUnbroker(folder: string): Promise<void> {
+  const target = join(folder, 'node_modules', 'unbroker');
+  mkdirSync(target, { recursive: true });
+  const exports = { './enqueue': './enqueue.mjs', './transactions': './transactions.mjs' };
+  writeFileSync(join(target, 'package.json'), JSON.stringify({ name: 'unbroker', exports }));
+  const entries = { enqueue: 'src/enqueue.ts', transactions: 'adapters/transactions/index.ts' };
+  for (const [name, entry] of Object.entries(entries)) {
+    await build({
+      entryPoints: [join(REPOSITORY, entry)],
+      outfile: join(target, `${name}.mjs`),
+      ...{ bundle: true, platform: 'node', format: 'esm' },
+    });
+  }
+}
+
+interface Generator {
+  readonly PrismaClientTsGenerator: new () => { generate(options: object): Promise<void> };
+  getDMMF(options: { datamodel: string }): Promise<object>;
+}
+
+/** Generates the client of schema.prisma and puts it where a caller imports it from; nothing is downloaded. */
+async function installPrismaClient(folder: string): Promise<void> {
+  const require = createRequire(import.meta.url);
+  const schemaPath = join(folder, 'schema.prisma');
+  const datamodel = readFileSync(schemaPath, 'utf8');
+  const { version } = require('@prisma/client/package.json') as { version: string };
+  const { PrismaClientTsGenerator, getDMMF } = require('@prisma/client-generator-ts') as Generator;
+  const output = join(folder, 'node_modules', '.generated');
+  const datasource = { name: 'db', provider: 'postgresql', activeProvider: 'postgresql', schemas: [] };
+  await new PrismaClientTsGenerator().generate({
+    generator: {
+      name: 'client',
+      provider: { value: 'prisma-client', fromEnvVar: null },
+      output: { value: output, fromEnvVar: null },
+      config: { importFileExtension: 'js', moduleFormat: 'esm' },
+      ...{ binaryTargets: [], previewFeatures: [], sourceFilePath: schemaPath },
+    },
+    otherGenerators: [],
+    datasources: [{ ...datasource, sourceFilePath: schemaPath }],
+    dmmf: await getDMMF({ datamodel }),
+    ...{ datamodel, schemaPath, version },
+  });
+  const target = join(folder, 'node_modules', '@prisma', 'client');
+  mkdirSync(target, { recursive: true });
+  writeFileSync(
+    join(target, 'package.json'),
+    JSON.stringify({ name: '@prisma/client', type: 'module', main: 'index.js' }),
+  );
+  await build({
+    entryPoints: [join(output, 'client.ts')],
+    outfile: join(target, 'index.js'),
+    ...{ bundle: true, platform: 'node', format: 'esm' },
+    nodePaths: [join(REPOSITORY, 'node_modules')],
+    banner: {
+      js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
+    },
+  });
+}
