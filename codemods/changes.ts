@@ -59,7 +59,8 @@ export function changesOf(
     const todos = options.todo
       ? todoEdits(
           file,
-          mine.filter((s) => s.read.rewrite === undefined),
+          // A site that a person declined has nothing in its way, and needs no comment.
+          mine.filter((s) => s.read.rewrite === undefined && s.read.obstacles.length > 0),
         )
       : [];
     const all = [...(made?.edits ?? []), ...todos];

@@ -1,9 +1,11 @@
 /** The door of the codemods: a plan, ways to show it, and the one function that writes. */
 
 export { type Applied, type ApplyOptions, applyPlan } from './apply.js';
-export { makePlan, type Plan, type PlanOptions, type PlanSite } from './plan.js';
+export { makePlan, type Plan, type PlanOptions, type PlanSite, preparePlan } from './plan.js';
+export { compareRatchet, parseRatchet, renderRatchet } from './ratchet.js';
 export { REASONS } from './reasons.js';
 export { renderDiff } from './render/diff.js';
 export { renderJson } from './render/json.js';
 export { renderMarkdown } from './render/markdown.js';
+export { renderSarif } from './render/sarif.js';
 export { renderText } from './render/text.js';

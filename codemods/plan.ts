@@ -8,6 +8,7 @@ import { changesOf, type FileChange, type OpenSite } from './changes.js';
 import { readConfig } from './config.js';
 import { type Delta, deltaOf } from './delta.js';
 import { readSources, type Skipped, type Sources } from './files.js';
+import { fingerprints } from './fingerprint.js';
 import type { Analysis } from './program.js';
 import type { Obstacle, ReasonCode } from './reasons.js';
 import type { ReadSite, SiteReader } from './site.js';
@@ -29,6 +30,8 @@ export interface PlanOptions {
 }
 
 export interface PlanSite {
+  /** The same after lines have moved; see fingerprint.ts. */
+  readonly fingerprint: string;
   readonly file: string;
   readonly line: number;
   readonly endLine: number;
@@ -90,17 +93,61 @@ export interface Plan {
   readonly changes: readonly FileChange[];
 }
 
+/** A plan, and the plans that hold only some of its rewrites. */
+export interface PreparedPlan {
+  readonly plan: Plan;
+  /** The same scan with the rewrites that `keep` wants; asked once for each site that would be applied. */
+  readonly choose: (keep: (site: PlanSite) => boolean) => Plan;
+}
+
 export function makePlan(options: PlanOptions): Plan {
+  return preparePlan(options).plan;
+}
+
+export function preparePlan(options: PlanOptions): PreparedPlan {
   const sources = readSources(options.root, options.paths);
   const config = readConfig(sources.root);
   const skipped: Skipped[] = [...sources.skipped];
   const { analysis, reader } = analyse(sources, config, options.types, skipped);
-  const sites = readSites(analysis, reader, sources);
+  const found = readSites(analysis, reader, sources);
+  const plan = (sites: OpenSite[]): Plan => planOf(sites, analysis, reader, sources, skipped, options);
+  const all = plan(found.map((site) => ({ ...site })));
+  return {
+    plan: all,
+    choose: (keep) =>
+      plan(
+        found.map((site, index) => {
+          const listed = all.sites[index];
+          const declined = listed === undefined || (listed.applied && !keep(listed));
+          // A publish that stays must not end up inside a transaction made for its neighbours.
+          return declined ? { ...site, read: { ...site.read, rewrite: undefined } } : { ...site };
+        }),
+      ),
+  };
+}
+
+function planOf(
+  sites: OpenSite[],
+  analysis: Analysis,
+  reader: SiteReader,
+  sources: Sources,
+  skipped: readonly Skipped[],
+  options: PlanOptions,
+): Plan {
   refuseBrokenGroups(sites);
   const applied = (site: OpenSite): boolean =>
     site.read.rewrite !== undefined && (site.reach === 'safe' || options.level === 'wrap');
   const changes = changesOf(sites, applied, analysis, reader, sources, options);
-  const listed = sites.map((site) => siteOf(site, analysis, reader, applied(site)));
+  const marks = fingerprints(
+    sites.map(({ read }) => ({
+      file: analysis.pathOf(read.call.getSourceFile()),
+      function: read.functionName,
+      text: read.call.getText(),
+    })),
+  );
+  const listed = sites.map((site, index) =>
+    siteOf(site, analysis, reader, applied(site), marks[index] ?? ''),
+  );
   const count = (level: Level): number => listed.filter((s) => s.level === level).length;
   return {
     version: 1,
@@ -116,7 +163,7 @@ export function makePlan(options: PlanOptions): Plan {
     },
     wrappers: wrappersOf(reader),
     sites: listed,
-    skipped: skipped.sort((a, b) => (a.path < b.path ? -1 : 1)),
+    skipped: [...skipped].sort((a, b) => (a.path < b.path ? -1 : 1)),
     changes,
   };
 }
@@ -169,7 +216,13 @@ function refuseBrokenGroups(sites: OpenSite[]): void {
   }
 }
 
-function siteOf(site: OpenSite, analysis: Analysis, reader: SiteReader, applied: boolean): PlanSite {
+function siteOf(
+  site: OpenSite,
+  analysis: Analysis,
+  reader: SiteReader,
+  applied: boolean,
+  fingerprint: string,
+): PlanSite {
   const { read } = site;
   const { publish, transaction } = read;
   const verdict = decide({
@@ -180,6 +233,7 @@ function siteOf(site: OpenSite, analysis: Analysis, reader: SiteReader, applied:
     noWriteSeen: transaction !== undefined && !transaction.writes,
   });
   return {
+    fingerprint,
     file: analysis.pathOf(read.call.getSourceFile()),
     line: lineOf(read.call),
     endLine: endLineOf(read.call),

@@ -1,5 +1,5 @@
 /**
- * `unbroker codemod scan` and `apply`: finds publishes after a commit in a caller's repository and turns them into
+ * `unbroker codemod scan`, `apply` and `check`: finds publishes after a commit in a caller's repository and turns them into
  * enqueues inside the transaction. The repository is read, never run: no config file of it is loaded here.
  */
 import { realpathSync, statSync } from 'node:fs';
@@ -7,6 +7,8 @@ import { relative, resolve, sep } from 'node:path';
 import { Command, Option } from 'commander';
 import type { Plan, PlanOptions } from '../../codemods/index.js';
 import { EXIT } from '../errors.js';
+import { askOnTerminal } from './codemod-ask.js';
+import { type CheckOptions, checkRatchet } from './codemod-check.js';
 import { printable, report } from './context.js';
 import { print, printJson } from './output.js';
 
@@ -21,12 +23,14 @@ interface CommonOptions {
 interface ScanOptions extends CommonOptions {
   readonly diff?: boolean;
   readonly markdown?: boolean;
+  readonly sarif?: boolean;
 }
 
 interface ApplyOptions extends CommonOptions {
   readonly write?: boolean;
   readonly allowDirty?: boolean;
   readonly todo?: boolean;
+  readonly interactive?: boolean;
 }
 
 export function codemodCommand(): Command {
@@ -41,14 +45,24 @@ export function codemodCommand(): Command {
     )
       .option('--diff', 'print only the edits, as a unified diff')
       .option('--markdown', 'print the report for a pull request')
+      .option('--sarif', 'print the report for code scanning (SARIF 2.1.0)')
       .action(guarded(scan)),
   );
   command.addCommand(
     common(new Command('apply').description('print the edits; with --write make them'))
       .option('--write', 'edit the files; needs a clean git tree')
       .option('--allow-dirty', 'write although something is uncommitted')
+      .option('--interactive', 'ask about each publish: yes, no, all the rest, quit')
       .option('--todo', 'leave one comment at each publish that is left alone')
       .action(guarded(apply)),
+  );
+  command.addCommand(
+    common(
+      new Command('check').description('fail when a publish beside a commit appears that is not known yet'),
+    )
+      .requiredOption('--ratchet <file>', 'the file of known publishes')
+      .option('--update', 'write the file anew, with what is there now')
+      .action(guarded(check)),
   );
   return command;
 }
@@ -86,13 +100,24 @@ async function scan(paths: string[], options: ScanOptions): Promise<void> {
   const plan = codemods.makePlan(planOptions(paths, options, false));
   if (options.diff) printDiff(codemods.renderDiff(plan.changes));
   else if (options.markdown) printLines(codemods.renderMarkdown(plan));
+  else if (options.sarif) print(JSON.stringify(codemods.renderSarif(plan), null, 2));
   else if (!options.json) printLines(codemods.renderText(plan));
   if (options.json) printJson(codemods.renderJson(plan));
 }
 
+async function check(paths: string[], options: CommonOptions & CheckOptions): Promise<void> {
+  const codemods = await import('../../codemods/index.js');
+  await checkRatchet(codemods.makePlan(planOptions(paths, options, false)), options);
+}
+
 async function apply(paths: string[], options: ApplyOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
-  const plan = codemods.makePlan(planOptions(paths, options, options.todo === true));
+  const prepared = codemods.preparePlan(planOptions(paths, options, options.todo === true));
+  let { plan } = prepared;
+  if (options.interactive) {
+    const chosen = await askOnTerminal(plan.sites.filter((site) => site.applied));
+    plan = prepared.choose((site) => chosen.has(site.fingerprint));
+  }
   const written = options.write
     ? codemods.applyPlan(plan, { allowDirty: options.allowDirty === true })
     : null;

@@ -126,6 +126,28 @@ describe('the orders application', () => {
     git('commit', '-qam', 'taken back');
   });
 
+  test('check --ratchet fails when a new publish stands beside a commit', async () => {
+    const missing = await cli('check', '--ratchet', 'ratchet.json');
+    expect(missing).toMatchObject({ status: 2, stdout: '' });
+    expect(missing.stderr).toContain('[ratchet-missing]');
+    const updated = await cli('check', '--ratchet', 'ratchet.json', '--update');
+    expect(updated).toMatchObject({ status: 0, stdout: 'ratchet.json holds 9 known publishes.\n' });
+    const orders = readFileSync(join(root, 'src', 'orders.ts'), 'utf8');
+    writeFileSync(join(root, 'src', 'orders-again.ts'), orders);
+    const failed = await cli('check', '--ratchet', 'ratchet.json');
+    expect(failed.status).toBe(1);
+    expect(failed.stdout).toMatch(/^src\/orders-again\.ts:\d+ {2}new publish in Orders\.create: /);
+    rmSync(join(root, 'src', 'orders-again.ts'));
+    rmSync(join(root, 'ratchet.json'));
+  });
+
+  test('--interactive wants a terminal', async () => {
+    const { status, stdout, stderr } = await cli('apply', '--interactive', '--write');
+    expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+    expect(stderr).toContain('[no-terminal]');
+    expect(git('status', '--porcelain')).toBe('');
+  });
+
   test('--todo leaves one comment at each refused site, once', async () => {
     const marked = await cli('apply', '--write', '--todo');
     expect(marked.status).toBe(0);

@@ -1,0 +1,81 @@
+/**
+ * Asks a person about each rewrite: yes, no, all the rest, or quit. It knows sites and answers; the terminal is handed
+ * in, so that a test can answer.
+ */
+import { createInterface } from 'node:readline/promises';
+import type { PlanSite } from '../../codemods/index.js';
+import { EXIT, UnbrokerError } from '../errors.js';
+import { printable } from './printable.js';
+
+/** The fingerprints of the sites that are to be rewritten. */
+export async function chooseSites(
+  sites: readonly PlanSite[],
+  ask: (question: string) => Promise<string>,
+  say: (line: string) => void,
+): Promise<ReadonlySet<string>> {
+  const chosen = new Set<string>();
+  for (const [index, site] of sites.entries()) {
+    say('');
+    for (const line of about(site, index + 1, sites.length)) say(line);
+    const answer = await oneOf(ask, say);
+    if (answer === 'quit') return chosen;
+    if (answer === 'all') return new Set([...chosen, ...sites.slice(index).map((s) => s.fingerprint)]);
+    if (answer === 'yes') chosen.add(site.fingerprint);
+  }
+  return chosen;
+}
+
+type Answer = 'yes' | 'no' | 'all' | 'quit';
+
+const ANSWERS: Readonly<Record<string, Answer>> = {
+  ...{ y: 'yes', yes: 'yes', n: 'no', no: 'no' },
+  ...{ a: 'all', all: 'all', q: 'quit', quit: 'quit' },
+};
+
+async function oneOf(
+  ask: (question: string) => Promise<string>,
+  say: (line: string) => void,
+): Promise<Answer> {
+  for (;;) {
+    const given = await ask('Rewrite this one? [y]es, [n]o, [a]ll, [q]uit: ');
+    const answer = ANSWERS[given.trim().toLowerCase()];
+    if (answer !== undefined) return answer;
+    say('Answer y, n, a or q.');
+  }
+}
+
+function about(site: PlanSite, number: number, of: number): string[] {
+  const { transaction } = site;
+  return [
+    `${number} of ${of}: ${site.file}:${site.line} ${site.function} (${site.level})`,
+    `  now   ${site.source}`,
+    `  then  enqueue(${transaction?.handle ?? ''}, '${site.kind ?? ''}', ${site.payload ?? 'null'})`,
+    ...(site.delta?.notes ?? []).map((note) => `  look at: ${note}.`),
+  ];
+}
+
+/** Asks on the terminal. Throws `no-terminal` when there is none: a pipe would answer with whatever it holds. */
+export async function askOnTerminal(sites: readonly PlanSite[]): Promise<ReadonlySet<string>> {
+  if (!process.stdin.isTTY || !process.stderr.isTTY) {
+    throw new UnbrokerError('no-terminal', '--interactive asks on a terminal, and this is none', {
+      hint: 'Run it in a terminal, or name the files to rewrite instead',
+      exitStatus: EXIT.badInput,
+    });
+  }
+  const terminal = createInterface({ input: process.stdin, output: process.stderr });
+  // The end of the input is a quit: nobody is there to answer any more.
+  let ended: () => void = () => undefined;
+  const end = new Promise<string>((resolve) => {
+    ended = () => resolve('quit');
+  });
+  terminal.once('close', ended);
+  try {
+    return await chooseSites(
+      sites,
+      (question) => Promise.race([terminal.question(question), end]),
+      (line) => process.stderr.write(`${printable(line)}\n`),
+    );
+  } finally {
+    terminal.close();
+  }
+}
