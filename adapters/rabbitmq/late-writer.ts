@@ -217,7 +217,7 @@ function countVerdicts(judged: readonly Judged[]): Record<Verdict, number> {
 
 function nextAfter(prepared: readonly PreparedMessage[], offset: number): number {
   const last = prepared.at(-1);
-  return (last === undefined ? undefined : offsetOf(last.delivery)) ?? offset + prepared.length - 1;
+  return ((last === undefined ? undefined : offsetOf(last.delivery)) ?? offset + prepared.length - 1) + 1;
 }
 
 /** The place of a message in its stream. */
