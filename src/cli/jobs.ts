@@ -1,10 +1,12 @@
 /** `unbroker jobs …`: look at jobs and act on them. */
 import { Command } from 'commander';
-import { invalid, suggestion } from '../check.js';
+import { invalid } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
-import { JOB_STATES, type Job, type JobState } from '../jobs/job.js';
+import { JOB_STATES, type Job } from '../jobs/job.js';
 import type { JobFilter } from '../jobs/store.js';
+import { type Act, createOperations, type Operation } from '../operations.js';
 import { type Context, printable, run } from './context.js';
+import { actor, audit, type BulkOptions, bulk, checkState, resume, withFilter } from './jobs-bulk.js';
 import { print, printJson, table } from './output.js';
 
 interface ListOptions {
@@ -36,10 +38,27 @@ export function jobsCommand(): Command {
     ['cancel', 'waiting jobs will not run', cancel],
   ] as const;
   for (const [name, description, act] of acts) {
-    const command = jobs.command(name).description(description).argument('<ids...>', `at most ${MAX_IDS}`);
+    const command = withFilter(
+      jobs.command(name).description(description).argument('[ids...]', `at most ${MAX_IDS}; or a filter`),
+    );
     if (name === 'retry') command.option('--attempts <n>', 'starts allowed from here', '1');
     command.action(run(act));
   }
+  jobs
+    .command('resume')
+    .description('go on with an act by filter that was interrupted')
+    .argument('<operation>')
+    .action(run((context, id: string) => resume(context, checkId(id))));
+  jobs
+    .command('audit')
+    .description('what was done to jobs from the command line, newest first')
+    .option('--before <id>', 'the page below this operation')
+    .option('--limit <n>', '1 to 1000', '50')
+    .action(
+      run((context, { limit, before }: { limit: string; before?: string }) =>
+        audit(context, checkCount(limit, '--limit', 1_000), before === undefined ? null : checkId(before)),
+      ),
+    );
   return jobs;
 }
 
@@ -113,33 +132,44 @@ async function stats(context: Context): Promise<undefined> {
     );
 }
 
-async function retry(context: Context, ids: string[], options: { attempts: string }): Promise<number> {
-  const more = checkCount(options.attempts, '--attempts', 1_000);
-  return act(context, ids, 'retried', 'dead or cancelled', (pool, vetted) =>
-    context.store.operatorRetry(pool, vetted, more),
-  );
-}
-
-async function discard(context: Context, ids: string[]): Promise<number> {
-  return act(context, ids, 'discarded', 'ready', (pool, vetted) =>
-    context.store.operatorDiscard(pool, vetted),
-  );
-}
-
-async function cancel(context: Context, ids: string[]): Promise<number> {
-  return act(context, ids, 'cancelled', 'ready', (pool, vetted) => context.store.cancel(pool, vetted));
-}
-
-async function act(
+async function retry(
   context: Context,
   ids: string[],
-  done: string,
-  from: string,
-  change: (pool: Awaited<ReturnType<Context['migratedPool']>>, ids: string[]) => Promise<string[]>,
+  options: BulkOptions & { attempts: string },
 ): Promise<number> {
+  const attempts = checkCount(options.attempts, '--attempts', 1_000);
+  return actOn(context, 'retry', ids, options, { attempts });
+}
+
+const discard = (context: Context, ids: string[], options: BulkOptions): Promise<number> =>
+  actOn(context, 'discard', ids, options, {});
+
+const cancel = (context: Context, ids: string[], options: BulkOptions): Promise<number> =>
+  actOn(context, 'cancel', ids, options, {});
+
+const WORDS = {
+  retry: { done: 'retried', from: 'dead or cancelled' },
+  discard: { done: 'discarded', from: 'ready' },
+  cancel: { done: 'cancelled', from: 'ready' },
+} as const;
+
+/** The named jobs, or those of a filter. */
+async function actOn(
+  context: Context,
+  act: Act,
+  ids: string[],
+  options: BulkOptions,
+  more: Operation['options'],
+): Promise<number> {
+  if (ids.length === 0) return bulk(context, act, options, more);
+  const { dryRun, kind, state, source, error, tag, olderThan, newerThan } = options;
+  if ([dryRun, kind, state, source, error, tag, olderThan, newerThan].some((given) => given !== undefined))
+    throw invalid('The list of ids', 'given alone: a filter and --dry-run are for acts by filter');
   if (ids.length > MAX_IDS) throw invalid('The list of ids', `at most ${MAX_IDS} long`);
+  const { done, from } = WORDS[act];
   const vetted = [...new Set(ids.map(checkId))];
-  const changed = await change(await context.migratedPool(), vetted);
+  const pool = await context.migratedPool();
+  const changed = await createOperations(context.schema).actOn(pool, act, vetted, actor(), more);
   const unchanged = vetted.filter((id) => !changed.includes(id));
   if (context.json) printJson({ [done]: changed, unchanged });
   else {
@@ -153,11 +183,6 @@ async function act(
 function checkId(id: string): string {
   if (/^[1-9]\d{0,17}$/.test(id)) return id;
   throw invalid('The job id', 'a positive whole number, as unbroker jobs list prints it');
-}
-
-function checkState(state: string): JobState {
-  if (JOB_STATES.includes(state as JobState)) return state as JobState;
-  throw invalid('--state', `one of ${JOB_STATES.join(', ')}${suggestion(state, JOB_STATES)}`);
 }
 
 function checkCount(text: string, name: string, max: number): number {
