@@ -252,7 +252,8 @@ async function newest(db: Queryable, s: string): Promise<string> {
   return (rows[0] as { id: string }).id;
 }
 
-function checkFilter(act: Act, filter: BulkFilter): void {
+/** Throws `filter-invalid`, `filter-missing`. */
+export function checkFilter(act: Act, filter: BulkFilter): void {
   const { state, ...more } = filter;
   if (state !== undefined && !STATES[act].includes(state)) {
     throw new UnbrokerError('filter-invalid', `${act} does not take jobs that are ${state}`, {

@@ -10,6 +10,7 @@ import { JOB_STATES, type JobState } from '../jobs/job.js';
 import {
   type Act,
   type BulkFilter,
+  checkFilter,
   createOperations,
   MAX_PREVIEW,
   type Operation,
@@ -65,6 +66,7 @@ export async function bulk(
   more: Operation['options'],
 ): Promise<number> {
   const filter = readFilter(options);
+  checkFilter(act, filter);
   const operations = createOperations(context.schema);
   const pool = await context.migratedPool();
   const preview = await operations.preview(pool, act, filter);

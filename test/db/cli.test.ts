@@ -68,7 +68,7 @@ describe.concurrent('usage', () => {
     [['nosuch'], "unknown command 'nosuch'"],
     [['migrate', '--nosuch'], "unknown option '--nosuch'"],
     [['jobs', 'list', '--stat', 'dead'], '(Did you mean --state?)'],
-    [['jobs', 'retry'], 'missing required argument'],
+    [['jobs', 'show'], 'missing required argument'],
     [['migrate', 'extra'], 'too many arguments'],
     [['jobs', 'list', '--limit'], 'argument missing'],
     [['\u001b[31mred\nnext'], '\\u001b[31mred'],
