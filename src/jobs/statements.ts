@@ -482,6 +482,11 @@ set kind = coalesce($2, j.kind), payload = coalesce($3::text::jsonb, j.payload),
 where j.id = $1 and j.state in ('ready', 'dead') and j.cron is null
 returning j.id::text`,
 
+    /** How many rows of a kind are ready, counted up to $2. */
+    countReady: `
+select count(*)::int as count
+from (select from ${jobs} where kind = $1 and state = 'ready' and cron is null limit $2) as ready`,
+
     /** How many rows are dead, counted up to $1. */
     countDead: `
 select count(*)::int as count

@@ -540,6 +540,11 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return rows<Job>(db, sql.search, values);
     },
 
+    /** Ready rows of a kind, counted up to `cap`. */
+    async countReady(db: Queryable, kind: string, cap: number): Promise<number> {
+      return (await rows<{ count: number }>(db, sql.countReady, [kind, cap]))[0]?.count ?? 0;
+    },
+
     /** Dead rows, counted up to `cap`. */
     async countDead(db: Queryable, cap: number): Promise<number> {
       return (await rows<{ count: number }>(db, sql.countDead, [cap]))[0]?.count ?? 0;
