@@ -12,13 +12,10 @@ import {
   realpathSync,
   rmSync,
   symlinkSync,
-  writeFileSync,
 } from 'node:fs';
-import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type ConfirmChannel, connect } from 'amqplib';
-import { build } from 'esbuild';
 import { applyPlan, makePlan } from '../../codemods/index.js';
 import { migrate } from '../../src/migrate.js';
 import { startProcess } from '../support/processes.js';
@@ -31,6 +28,7 @@ import {
   type RabbitServer,
 } from '../support/services.js';
 import { until } from '../support/until.js';
+import { installPrismaClient, installUnbroker } from './installed.js';
 
 const HERE = import.meta.dirname;
 const REPOSITORY = join(HERE, '..', '..');
@@ -195,63 +193,3 @@ async function leftBehind(world: World, customer: string): Promise<Omit<Books, '
 /** Runs in which the row and its message, or its job, do not agree. */
 export const disagreeing = (books: readonly Books[], with_: 'messages' | 'jobs'): Books[] =>
   books.filter((b) => b.rows !== b[with_]);
-
-/** `unbroker/enqueue` and `unbroker/transactions` as a caller has them installed. */
-async function installUnbroker(folder: string): Promise<void> {
-  const target = join(folder, 'node_modules', 'unbroker');
-  mkdirSync(target, { recursive: true });
-  const exports = { './enqueue': './enqueue.mjs', './transactions': './transactions.mjs' };
-  writeFileSync(join(target, 'package.json'), JSON.stringify({ name: 'unbroker', exports }));
-  const entries = { enqueue: 'src/enqueue.ts', transactions: 'adapters/transactions/index.ts' };
-  for (const [name, entry] of Object.entries(entries)) {
-    await build({
-      entryPoints: [join(REPOSITORY, entry)],
-      outfile: join(target, `${name}.mjs`),
-      ...{ bundle: true, platform: 'node', format: 'esm' },
-    });
-  }
-}
-
-interface Generator {
-  readonly PrismaClientTsGenerator: new () => { generate(options: object): Promise<void> };
-  getDMMF(options: { datamodel: string }): Promise<object>;
-}
-
-/** Generates the client of schema.prisma and puts it where a caller imports it from; nothing is downloaded. */
-async function installPrismaClient(folder: string): Promise<void> {
-  const require = createRequire(import.meta.url);
-  const schemaPath = join(folder, 'schema.prisma');
-  const datamodel = readFileSync(schemaPath, 'utf8');
-  const { version } = require('@prisma/client/package.json') as { version: string };
-  const { PrismaClientTsGenerator, getDMMF } = require('@prisma/client-generator-ts') as Generator;
-  const output = join(folder, 'node_modules', '.generated');
-  const datasource = { name: 'db', provider: 'postgresql', activeProvider: 'postgresql', schemas: [] };
-  await new PrismaClientTsGenerator().generate({
-    generator: {
-      name: 'client',
-      provider: { value: 'prisma-client', fromEnvVar: null },
-      output: { value: output, fromEnvVar: null },
-      config: { importFileExtension: 'js', moduleFormat: 'esm' },
-      ...{ binaryTargets: [], previewFeatures: [], sourceFilePath: schemaPath },
-    },
-    otherGenerators: [],
-    datasources: [{ ...datasource, sourceFilePath: schemaPath }],
-    dmmf: await getDMMF({ datamodel }),
-    ...{ datamodel, schemaPath, version },
-  });
-  const target = join(folder, 'node_modules', '@prisma', 'client');
-  mkdirSync(target, { recursive: true });
-  writeFileSync(
-    join(target, 'package.json'),
-    JSON.stringify({ name: '@prisma/client', type: 'module', main: 'index.js' }),
-  );
-  await build({
-    entryPoints: [join(output, 'client.ts')],
-    outfile: join(target, 'index.js'),
-    ...{ bundle: true, platform: 'node', format: 'esm' },
-    nodePaths: [join(REPOSITORY, 'node_modules')],
-    banner: {
-      js: "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);",
-    },
-  });
-}
