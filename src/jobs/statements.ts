@@ -482,6 +482,15 @@ set kind = coalesce($2, j.kind), payload = coalesce($3::text::jsonb, j.payload),
 where j.id = $1 and j.state in ('ready', 'dead') and j.cron is null
 returning j.id::text`,
 
+    /** Rows whose input is bytes, in the order given; all start at most $9 times. */
+    enqueueBodies: `
+insert into ${jobs} (kind, payload, body, content_type, priority, run_at, headers, source, max_attempts)
+select kind, null, body, content_type, priority, coalesce(to_timestamp(run_at_ms / 1000), now()), headers::jsonb, source, $9
+from unnest($1::text[], $2::bytea[], $3::text[], $4::smallint[], $5::float8[], $6::text[], $7::text[], $8::integer[])
+  as input (kind, body, content_type, priority, run_at_ms, headers, source, position)
+order by position
+returning id::text, ${wake()}`,
+
     /** How many rows of a kind are ready, counted up to $2. */
     countReady: `
 select count(*)::int as count

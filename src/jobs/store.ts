@@ -132,6 +132,18 @@ export interface JobChange {
   readonly retryPolicy?: RetryPolicy;
 }
 
+/** A new job whose input is bytes. */
+export interface BodyJob {
+  readonly kind: string;
+  readonly body: Buffer;
+  readonly contentType: string | null;
+  readonly priority: number;
+  /** Epoch ms; null = the database's now(). */
+  readonly runAtMs: number | null;
+  readonly headers: Json;
+  readonly source: string;
+}
+
 /** What a job brings along that was tried elsewhere. */
 export interface Carried {
   readonly attempts: number;
@@ -538,6 +550,21 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       const { kindPrefix = null, sourcePrefix = null, source = null } = filter;
       const values = [kindPrefix, sourcePrefix, source, states, retried, before, limit, beforeId];
       return rows<Job>(db, sql.search, values);
+    },
+
+    /** Inserts jobs whose input is bytes (what a message is), in one statement. */
+    async enqueueBodies(db: Queryable, jobs: readonly BodyJob[], maxAttempts: number): Promise<string[]> {
+      return returnedIds(db, sql.enqueueBodies, [
+        jobs.map((j) => j.kind),
+        jobs.map((j) => j.body),
+        jobs.map((j) => j.contentType),
+        jobs.map((j) => j.priority),
+        jobs.map((j) => j.runAtMs),
+        jobs.map((j) => json(j.headers)),
+        jobs.map((j) => j.source),
+        jobs.map((_, index) => index),
+        maxAttempts,
+      ]);
     },
 
     /** Ready rows of a kind, counted up to `cap`. */
