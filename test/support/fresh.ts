@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { say } from './machine.js';
 import { callManagement } from './management.js';
+import { pooled } from './pgbouncer.js';
 import type { PostgresServer } from './postgres-server.js';
 import type { RabbitServer } from './rabbitmq-server.js';
 import { askPostgres, askRabbit, askRabbitCtl } from './shared-services.js';
@@ -47,7 +48,7 @@ export async function freshDatabase(given?: Pick<PostgresServer, 'url'>): Promis
   await administer(server.url, `create database ${name}`);
   const url = new URL(server.url);
   url.pathname = `/${name}`;
-  const pool = new pg.Pool({ connectionString: url.href, max: 10 });
+  const pool = new pg.Pool({ connectionString: pooled(url.href), max: 10 });
   pool.on('error', () => {});
   let closed = false;
   return {

@@ -6,6 +6,7 @@ import pg from 'pg';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
 import type { Outcome } from '../../src/jobs/settle.js';
 import { createWorker, type Worker, type WorkerEvent, type WorkerOptions } from '../../src/jobs/worker.js';
+import { pooled } from './pgbouncer.js';
 import { until } from './until.js';
 
 export interface TestWorkerOptions extends Omit<WorkerOptions, 'db'> {
@@ -35,7 +36,7 @@ export interface TestWorker extends Worker {
 export function startWorker(options: TestWorkerOptions): TestWorker {
   const { url, max = 5, applicationName = 'test-worker', db, onEvent, ...settings } = options;
   const pool = new pg.Pool({
-    connectionString: url,
+    connectionString: pooled(url),
     max,
     connectionTimeoutMillis: 2_000,
     application_name: applicationName,
