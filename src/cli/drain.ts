@@ -4,6 +4,7 @@
  */
 import { Command } from 'commander';
 import { run } from './context.js';
+import type { FreezeCommandOptions, ThawCommandOptions } from './drain-freeze.js';
 import type { PlanCommandOptions } from './drain-plan.js';
 import type { RunOptions } from './drain-run.js';
 import type { UndoCommandOptions } from './drain-undo.js';
@@ -35,6 +36,28 @@ export function drainCommand(): Command {
     .action(
       run(async (context, options: PlanCommandOptions) =>
         (await import('./drain-plan.js')).planDrain(context, options),
+      ),
+    );
+  drain
+    .command('freeze')
+    .description(
+      'stop publishers without losing a message; each step verified, written down, taken back by thaw',
+    )
+    .option('--group <name...>', 'only these groups, as survey names them (default: all)')
+    .option('--revoke <user...>', 'take the write permission from these users')
+    .option('--close', 'close the connections that publish')
+    .action(
+      run(async (context, options: FreezeCommandOptions) =>
+        (await import('./drain-freeze.js')).freezeDrain(context, options),
+      ),
+    );
+  drain
+    .command('thaw')
+    .description('take back what freeze changed, also after a crash')
+    .option('--group <name...>', 'only the policies of these groups (default: everything)')
+    .action(
+      run(async (context, options: ThawCommandOptions) =>
+        (await import('./drain-freeze.js')).thawDrain(context, options),
       ),
     );
   drain
