@@ -29,6 +29,8 @@ export interface CodemodConfig {
   readonly wrappers: ReadonlyMap<string, WrapperOverride | false>;
   /** `file#name` of the pool that holds the jobs table; null when there is only one. */
   readonly pool: string | null;
+  /** From the command line: enqueue jobs that repeat the publish, in place of the kinds themselves. */
+  readonly relay?: boolean;
 }
 
 export const EMPTY_CONFIG: CodemodConfig = { kinds: new Map(), wrappers: new Map(), pool: null };

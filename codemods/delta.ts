@@ -3,6 +3,8 @@
  * twice or not at all. Pure: facts in, sentences out.
  */
 
+import { RELAY_KIND } from './publishes/relay.js';
+
 export interface DeltaFacts {
   readonly kind: string;
   readonly how: 'moved' | 'replaced' | 'wrapped';
@@ -66,7 +68,9 @@ function after(facts: DeltaFacts): string[] {
 
 function notes(facts: DeltaFacts): string[] {
   return [
-    `No message goes to the broker any more: a worker must handle kind "${facts.kind}" before this is deployed`,
+    facts.kind === RELAY_KIND
+      ? 'The worker publishes the message now, after the commit: it must have the AMQP URL before this is deployed'
+      : `No message goes to the broker any more: a worker must handle kind "${facts.kind}" before this is deployed`,
     ...(facts.copied
       ? [
           'The payload is copied through JSON: its type does not rule out a Date, which enqueue refuses; drop the copy where it is plain',

@@ -23,6 +23,8 @@ export interface PlanOptions {
   readonly paths: readonly string[];
   readonly level: 'safe' | 'wrap';
   readonly inlineSql: boolean;
+  /** `relay`: the job repeats the publish (kind relay.amqp); default `kind`: a worker handles the kind itself. */
+  readonly target?: 'kind' | 'relay';
   /** Leave one comment at each refused site. */
   readonly todo: boolean;
   /** Look packages up; false is faster and traces values by imports alone. */
@@ -106,7 +108,7 @@ export function makePlan(options: PlanOptions): Plan {
 
 export function preparePlan(options: PlanOptions): PreparedPlan {
   const sources = readSources(options.root, options.paths);
-  const config = readConfig(sources.root);
+  const config = { ...readConfig(sources.root), relay: options.target === 'relay' };
   const skipped: Skipped[] = [...sources.skipped];
   const { analysis, reader } = analyse(sources, config, options.types, skipped);
   const found = readSites(analysis, reader, sources);

@@ -9,6 +9,7 @@ import type { BrokerCall } from './publishes/broker-call.js';
 import { matchBroker } from './publishes/index.js';
 import { type JobOptions, mapOptions } from './publishes/options.js';
 import { contentOf } from './publishes/payload.js';
+import { RELAY_KIND, relayPayload } from './publishes/relay.js';
 import type { Obstacle } from './reasons.js';
 import { render } from './rendering.js';
 import type { Resolver } from './resolve.js';
@@ -124,6 +125,7 @@ export class PublishReader {
       const node = n === undefined ? undefined : call.arguments[n];
       return node === undefined ? undefined : { node, env };
     };
+    if (this.config.relay) trail.obstacles.push({ code: 'address-unknown', what: wrapper.id });
     const payload = at(given.payload);
     const kind = typeof given.kind === 'string' ? given.kind : undefined;
     const key = typeof given.kind === 'number' ? at(given.kind) : undefined;
@@ -140,6 +142,7 @@ export class PublishReader {
   }
 
   private facts(trail: Trail, parts: BrokerCall): PublishFacts {
+    if (this.config.relay) return this.relayed(trail, parts);
     const exchange = parts.exchange === undefined ? undefined : this.values.fold(parts.exchange);
     const name = exchange?.ok ? exchange.text : undefined;
     if (parts.key !== undefined && isReplyAddress(parts.key)) {
@@ -161,6 +164,36 @@ export class PublishReader {
       content?.ok ? content.payload : 'absent',
       parts.options,
     );
+  }
+
+  /** The publish itself as the payload: exchange, routing key, body, properties. */
+  private relayed(trail: Trail, parts: BrokerCall): PublishFacts {
+    const kept: ts.Expression[] = [];
+    const made = relayPayload(this.resolver, this.values, parts, (value) => this.written(value, trail, kept));
+    trail.obstacles.push(...made.obstacles);
+    if (parts.key !== undefined && isReplyAddress(parts.key)) {
+      trail.obstacles.push({ code: 'rpc', what: quote(parts.key.node) });
+    }
+    const exchange = parts.exchange === undefined ? undefined : this.values.fold(parts.exchange);
+    return {
+      idiom: parts.idiom,
+      path: trail.path,
+      exchange: exchange?.ok ? exchange.text : null,
+      kind: RELAY_KIND,
+      payload: made.text,
+      plain: made.plain,
+      options: {},
+      kept,
+      obstacles: trail.obstacles,
+      notes: trail.notes,
+    };
+  }
+
+  private written(value: Value, trail: Trail, kept: ts.Expression[]): string {
+    const rendered = render(this.values, value, trail.renames);
+    kept.push(...rendered.nodes);
+    trail.obstacles.push(...rendered.obstacles);
+    return rendered.text;
   }
 
   private kind(
@@ -199,12 +232,7 @@ export class PublishReader {
     options: Value | undefined,
   ): PublishFacts {
     const kept: ts.Expression[] = [];
-    const write = (value: Value): string => {
-      const rendered = render(this.values, value, trail.renames);
-      kept.push(...rendered.nodes);
-      trail.obstacles.push(...rendered.obstacles);
-      return rendered.text;
-    };
+    const write = (value: Value): string => this.written(value, trail, kept);
     const mapped = mapOptions(this.values, options);
     trail.obstacles.push(...mapped.obstacles);
     return {

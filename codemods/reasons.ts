@@ -82,6 +82,11 @@ export const REASONS = [
     next: 'Write "transport: Transport.RMQ" where the client is registered, then scan again',
   },
   {
+    code: 'address-unknown',
+    message: 'Exchange and routing key of {what} are not in the call, so a relay could not repeat it',
+    next: 'Leave it on the broker until its consumers have moved, then rewrite it to its kind',
+  },
+  {
     code: 'publication-events',
     message: 'The outcome of the publish is handled by events ({what})',
     next: 'Remove the handlers first: the enqueue is confirmed by the commit',

@@ -94,7 +94,7 @@ function mapHeaders(
 }
 
 /** The properties of an object whose making is visible; undefined when it is not. Later ones win. */
-function entriesOf(values: Evaluator, given: Value): Map<string, Value> | undefined {
+export function entriesOf(values: Evaluator, given: Value): Map<string, Value> | undefined {
   const made = values.deref(given);
   if (made === 'absent' || bare(made.node).kind === ts.SyntaxKind.NullKeyword) return new Map();
   const object = bare(made.node);

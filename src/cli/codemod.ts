@@ -16,6 +16,7 @@ interface CommonOptions {
   readonly level: 'safe' | 'wrap';
   readonly inlineSql?: boolean;
   readonly types: boolean;
+  readonly target: 'kind' | 'relay';
   readonly root?: string;
   readonly json?: boolean;
 }
@@ -80,6 +81,11 @@ function common(command: Command): Command {
     )
     .option('--root <directory>', 'the repository (default: the working directory)')
     .option('--inline-sql', 'call the SQL function through the handle instead of importing unbroker/enqueue')
+    .addOption(
+      new Option('--target <target>', 'kind: a worker handles the kind; relay: a worker repeats the publish')
+        .choices(['kind', 'relay'])
+        .default('kind'),
+    )
     .option('--no-types', 'do not look into installed packages: faster, less sure');
 }
 
@@ -158,6 +164,7 @@ function planOptions(paths: readonly string[], options: CommonOptions, todo: boo
     paths: paths.map((path) => resolve(path)).filter((path) => path !== resolve(root)),
     level: options.level,
     inlineSql: options.inlineSql === true,
+    target: options.target,
     todo,
     types: options.types,
   };
