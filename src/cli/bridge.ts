@@ -29,7 +29,7 @@ export function bridgeCommand(): Command {
 const MAX_IDLE_MS = 7 * 24 * 3_600_000;
 /** Publishers that the report lists one by one. */
 const MAX_LISTED = 50;
-const PUBLISHERS_EVERY_MS = 10_000;
+const PUBLISHERS_EVERY_MS = 3_000;
 
 async function runBridge(context: Context, flags: BridgeFlags): Promise<number> {
   // Loaded here: the broker client is for those who ask for it.
