@@ -32,7 +32,11 @@ interface Report {
   readonly numFailedTests: number;
   readonly testResults: readonly {
     readonly name: string;
-    readonly assertionResults: readonly { readonly fullName: string; readonly status: string }[];
+    readonly assertionResults: readonly {
+      readonly fullName: string;
+      readonly status: string;
+      readonly failureMessages?: readonly string[];
+    }[];
   }[];
 }
 
@@ -53,7 +57,9 @@ export async function faultsPgBouncer(): Promise<object> {
       await runVitest(['run', ...SUITES, '--reporter=json', `--outputFile=${output}`], env);
       const report = JSON.parse(readFileSync(output, 'utf8')) as Report;
       const failures = report.testResults.flatMap(({ assertionResults }) =>
-        assertionResults.filter(({ status }) => status === 'failed').map(({ fullName }) => fullName),
+        assertionResults
+          .filter(({ status }) => status === 'failed')
+          .map(({ fullName, failureMessages }) => `${fullName}: ${failureMessages?.[0]?.split('\n')[0]}`),
       );
       return {
         ...{

@@ -90,11 +90,15 @@ server_login_retry = 1
   };
 }
 
-/** The URL through the bouncer that UNBROKER_TEST_POOLER names (`host:port`); as it is without one. */
+/**
+ * The URL through the bouncer that UNBROKER_TEST_POOLER names (`host:port`), which stands before the server of
+ * UNBROKER_TEST_DATABASE_URL; as it is without one, or when it leads elsewhere (a fault proxy).
+ */
 export function pooled(url: string): string {
   const pooler = process.env['UNBROKER_TEST_POOLER'];
-  if (!pooler) return url;
   const changed = new URL(url);
+  const behind = process.env['UNBROKER_TEST_DATABASE_URL'];
+  if (!pooler || !behind || changed.host !== new URL(behind).host) return url;
   changed.host = pooler;
   return changed.href;
 }
