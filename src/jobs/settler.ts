@@ -21,10 +21,15 @@ export interface SettlerOptions {
   /** Called once for each settlement: written, or lost. */
   readonly onSettled: (settlement: Settlement, written: boolean) => void;
   readonly onError: (error: unknown) => void;
+  /** Rows of one statement. Default MAX_SETTLE. */
+  readonly batch?: number;
 }
 
 /** Rows of one statement, as many as one claim brings; also bounds how long their locks are held. */
-const BATCH = 1_000;
+export const MAX_SETTLE = 1_000;
+/** Statements under way at once when each has few rows: they share the log's flush. */
+const LANES = 4;
+const MANY = 100;
 const MAX_BACKOFF_MS = 1_000;
 
 export class Settler {
@@ -58,9 +63,13 @@ export class Settler {
     let backoffMs = 20;
     while (this.#queue.length > 0) {
       this.#dropExpired();
-      const batch = this.#queue.slice(0, BATCH);
-      const left = await this.#write(batch);
-      this.#queue.splice(0, batch.length, ...left);
+      const { batch = MAX_SETTLE } = this.#options;
+      const taken = this.#queue.slice(0, batch >= MANY ? batch : batch * LANES);
+      const lanes = Array.from({ length: Math.ceil(taken.length / batch) }, (_, lane) => {
+        return this.#write(taken.slice(lane * batch, (lane + 1) * batch));
+      });
+      const left = (await Promise.all(lanes)).flat();
+      this.#queue.splice(0, taken.length, ...left);
       if (left.length > 0) {
         await sleep(backoffMs * (0.5 + Math.random()));
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);

@@ -1,10 +1,20 @@
-/** How many no-op jobs a second one worker process finishes, beside a hand-written loop and the peers. */
+/**
+ * How many no-op jobs a second one worker process finishes, and two, beside a hand-written loop and the peers; and how
+ * many of 24 at once with nothing tuned, beside graphile-worker without its batching.
+ */
 import type { BenchOptions, BenchResult } from './bench.js';
 import type { ContenderName } from './contender.js';
 import { type Drained, drainTable } from './drain-table.js';
 import { interleave, median, pairedRatio, range, round } from './rounds.js';
 import { say } from './say.js';
 import { table } from './table.js';
+
+/** With 24 jobs at once and nothing tuned; and unbroker again with every outcome written by itself. */
+const FEW = [
+  { label: 'unbroker', name: 'unbroker', profile: 'small' },
+  { label: 'unbrokerEach', name: 'unbroker', profile: 'each' },
+  { label: 'graphile', name: 'graphile', profile: 'small' },
+] as const;
 
 /** The yardstick must be fast: below this multiple of graphile-worker the run says nothing. */
 const MIN_LIMIT_TO_GRAPHILE = 1.6;
@@ -18,6 +28,17 @@ export async function benchClaim(options: BenchOptions): Promise<BenchResult> {
     );
     return figure;
   });
+  const two = await interleave(options.contenders, options.rounds, (name) =>
+    drainTable(name, { ...options, jobs, processes: 2 }),
+  );
+  const few = await interleave(
+    FEW.filter(({ name }) => options.contenders.includes(name)).map(({ label }): string => label),
+    options.rounds,
+    (label) => {
+      const { name, profile } = FEW.find((one) => one.label === label) as (typeof FEW)[number];
+      return drainTable(name, { ...options, jobs: jobs / 10, profile });
+    },
+  );
   const rates = (name: ContenderName): number[] => (drained[name] ?? []).map((figure) => figure.perSecond);
   const ratioTo = (name: ContenderName): number | null => pairedRatio(rates('unbroker'), rates(name));
   const limitToGraphile = pairedRatio(rates('limit'), rates('graphile'));
@@ -33,6 +54,8 @@ export async function benchClaim(options: BenchOptions): Promise<BenchResult> {
       ratioPgboss: ratioTo('pgboss'),
       limitToGraphile,
       valid,
+      two: ratesOf(two),
+      few: ratesOf(few),
       cpuUsPerJob: of('unbroker', cpuUs, 1),
       postgresUsPerJob: of('unbroker', (d) => d.postgresUsPerJob, 1),
       nodeUsPerJob: of('unbroker', (d) => d.nodeUsPerJob, 1),
@@ -43,7 +66,26 @@ export async function benchClaim(options: BenchOptions): Promise<BenchResult> {
         options.contenders.map((name) => [name, rates(name).map((rate) => round(rate))]),
       ),
     },
-    text: `${report(options.contenders, drained)}\n${verdict(limitToGraphile, valid)}`,
+    text: [
+      report(options.contenders, drained),
+      verdict(limitToGraphile, valid),
+      `two processes\n${report(options.contenders, two)}`,
+      `24 at once\n${report(Object.keys(few), few)}`,
+    ].join('\n'),
+  };
+}
+
+/** Medians, and the ratios of unbroker to the others, round by round. */
+function ratesOf(drained: Readonly<Record<string, Drained[] | undefined>>): Record<string, number | null> {
+  const rates = (name: string): number[] => (drained[name] ?? []).map((d) => d.perSecond);
+  const names = Object.keys(drained);
+  return {
+    ...Object.fromEntries(names.map((name) => [name, round(median(rates(name)))])),
+    ...Object.fromEntries(
+      names
+        .filter((name) => name !== 'unbroker')
+        .map((name) => [`unbrokerTo_${name}`, pairedRatio(rates('unbroker'), rates(name))]),
+    ),
   };
 }
 
@@ -59,12 +101,12 @@ function medianOf(
   return values.length === 0 ? null : round(median(values), digits);
 }
 
-function report(names: readonly ContenderName[], drained: Record<ContenderName, Drained[]>): string {
+function report(names: readonly string[], drained: Readonly<Record<string, Drained[] | undefined>>): string {
   const rows = names.map((name) => {
-    const figures = drained[name];
+    const figures = drained[name] ?? [];
     const ratio = pairedRatio(
       figures.map((d) => d.perSecond),
-      (drained.limit ?? []).map((d) => d.perSecond),
+      (drained['limit'] ?? []).map((d) => d.perSecond),
     );
     return [
       name,

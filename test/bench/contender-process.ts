@@ -30,6 +30,8 @@ export type Command =
       readonly url: string;
       readonly perSecond: number;
       readonly jobs: number;
+      /** 1, or PRIORITIES: spread over so many. */
+      readonly priorities: number;
       /** Latency counts from when a job was due, not from when this process got round to it. */
       readonly lateCounts: boolean;
     };
@@ -45,6 +47,12 @@ export interface Hello {
   readonly node: string;
   /** The contender's query of that name. */
   readonly unfinished: string;
+}
+
+/** Answer to `transactions`: how many, and how many a second. */
+export interface Transactions {
+  readonly count: number;
+  readonly rate: number;
 }
 
 /** Answer to `stop`. */
@@ -91,11 +99,11 @@ async function stop(): Promise<WorkReport> {
   return { handled, cpuUs: user + system, rssMb, latenciesMs };
 }
 
-/** Transactions of a caller who writes an order, with or without a job, over so many connections; how many a second. */
+/** Transactions of a caller who writes an order, with or without a job, over so many connections. */
 async function transactions(
   contender: Contender,
   command: Command & { do: 'transactions' },
-): Promise<number> {
+): Promise<Transactions> {
   const enqueuer = await contender.enqueuer(command.url);
   const clients = Array.from(
     { length: command.clients },
@@ -122,10 +130,11 @@ async function transactions(
       return count;
     }),
   );
-  const perSecond = counts.reduce((sum, count) => sum + count, 0) / ((performance.now() - startAt) / 1_000);
+  const count = counts.reduce((sum, n) => sum + n, 0);
+  const rate = count / ((performance.now() - startAt) / 1_000);
   await Promise.all(clients.map((client) => client.end()));
   await enqueuer.close();
-  return perSecond;
+  return { count, rate };
 }
 
 /** An open loop: each job is due at its time whether or not the last one is through, and sent in its own transaction. */
@@ -147,7 +156,8 @@ async function sendPaced(contender: Contender, command: Command & { do: 'send-pa
     const waitMs = sentAt - now();
     if (waitMs > 0) await new Promise((resolve) => setTimeout(resolve, waitMs));
     // Timers are late by up to a millisecond, which is no latency of the contender's.
-    const sending = sendOne({ n, sentAt: command.lateCounts ? sentAt : now() });
+    const priority = n % command.priorities;
+    const sending = sendOne({ n, priority, sentAt: command.lateCounts ? sentAt : now() });
     pending.add(sending);
     void sending.finally(() => pending.delete(sending));
   }

@@ -17,13 +17,16 @@ export interface Contender {
 
 /**
  * `drain`: a full table, as many jobs a second as one process can. `steady`: a thousand jobs a second as they come.
- * `idle`: one now and then.
+ * `idle`: one now and then. `small`: a full table, 24 at once, nothing tuned.
+ * `each`: the same, every outcome written by itself.
  */
-export type WorkProfile = 'drain' | 'steady' | 'idle';
+export type WorkProfile = 'drain' | 'small' | 'each' | 'steady' | 'idle';
 
 /** The payload of every job of every contender. */
 export interface Payload {
   readonly n: number;
+  /** Spread over so many priorities, where the contender can. */
+  readonly priority?: number;
   /** Epoch ms with fractions: when the job was due to be enqueued. Latency is counted from here. */
   readonly sentAt?: number;
 }
@@ -46,6 +49,8 @@ export type ContenderName = (typeof CONTENDERS)[number];
 /** The kind, task or queue of every job. */
 export const KIND = 'bench.noop';
 export const BATCH = 1_000;
+/** Priorities that jobs are spread over where a bench says so: 0 to this, without it. */
+export const PRIORITIES = 5;
 
 /** Loaded by name, so that a process pays for one contender only. */
 export async function loadContender(name: ContenderName): Promise<Contender> {

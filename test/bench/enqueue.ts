@@ -6,6 +6,8 @@ import { freshDatabase } from '../support/services.js';
 import type { BenchOptions, BenchResult } from './bench.js';
 import { CONTENDERS, type ContenderName } from './contender.js';
 import { ContenderClient } from './contender-client.js';
+import type { Transactions } from './contender-process.js';
+import { Meter } from './meter.js';
 import { interleave, median, pairedRatio, range, round } from './rounds.js';
 import { say } from './say.js';
 import { table } from './table.js';
@@ -25,6 +27,8 @@ const CLIENTS = [1, 10];
 interface Figure {
   /** Transactions a second, from 1 and from 10 clients. */
   readonly perSecond: readonly number[];
+  /** Server CPU of a transaction, the same; NaN where its processes cannot be seen. */
+  readonly postgresUs: readonly number[];
   /** Null for `none`. */
   readonly rowsPerSecond: number | null;
 }
@@ -41,28 +45,42 @@ export async function benchEnqueue(options: BenchOptions): Promise<BenchResult> 
   });
   const rates = (name: Case, clients: number): number[] =>
     (figures[name] ?? []).map(({ perSecond }) => perSecond[CLIENTS.indexOf(clients)] ?? Number.NaN);
+  const cpu = (name: Case, clients: number): number[] =>
+    (figures[name] ?? []).map(({ postgresUs }) => postgresUs[CLIENTS.indexOf(clients)] ?? Number.NaN);
   const bulk = (name: Case): number[] =>
     (figures[name] ?? []).flatMap(({ rowsPerSecond }) => (rowsPerSecond === null ? [] : [rowsPerSecond]));
   const json: Record<string, unknown> = {};
   for (const name of chosen) {
     for (const clients of CLIENTS) {
       json[`${name}${clients}`] = round(median(rates(name, clients)));
+      json[`${name}${clients}PostgresUs`] = round(median(cpu(name, clients)));
       if (name !== 'none')
         json[`${name}${clients}ToNone`] = pairedRatio(rates(name, clients), rates('none', clients));
     }
     if (name !== 'none') json[`${name}Bulk`] = round(median(bulk(name)));
   }
+  // Time, so the other way round.
+  for (const clients of CLIENTS)
+    json[`timeToBare${clients}`] = pairedRatio(rates('bare', clients), rates('unbroker', clients));
+  json['bulkTimeToBare'] = pairedRatio(bulk('bare'), bulk('unbroker'));
   const rows = chosen.map((name) => [
     name,
     ...CLIENTS.flatMap((clients) => [
       range(rates(name, clients)),
       pairedRatio(rates(name, clients), rates('none', clients))?.toFixed(2) ?? '–',
+      range(cpu(name, clients)),
     ]),
     range(bulk(name)),
   ]);
   return {
     json: { ...json, contenders: CONTENDERS.filter((name) => options.contenders.includes(name)) },
-    text: table(['', 'tx/s, 1 client', '÷ none', 'tx/s, 10 clients', '÷ none', 'bulk rows/s'], rows),
+    text: table(
+      [
+        ...['', 'tx/s, 1 client', '÷ none', 'Postgres µs/tx'],
+        ...['tx/s, 10 clients', '÷ none', 'Postgres µs/tx', 'bulk rows/s'],
+      ],
+      rows,
+    ),
   };
 }
 
@@ -76,18 +94,28 @@ async function measure(name: Case, { server, node, quick }: BenchOptions): Promi
       'create table orders (id bigint generated always as identity primary key, customer integer, total integer)',
     );
     const perSecond: number[] = [];
+    const postgresUs: number[] = [];
+    const meter = await Meter.open(pool);
     for (const clients of CLIENTS) {
       await pool.query('checkpoint');
       const forMs = quick ? 500 : 3_000;
-      perSecond.push(
-        await contender.ask<number>({ do: 'transactions', url, clients, forMs, job: name !== 'none' }),
-      );
+      await meter.start();
+      const job = name !== 'none';
+      const { rate, count } = await contender.ask<Transactions>({
+        do: 'transactions',
+        url,
+        clients,
+        forMs,
+        job,
+      });
+      perSecond.push(rate);
+      postgresUs.push(((await meter.stop()).cpuUs ?? Number.NaN) / count);
     }
-    if (name === 'none') return { perSecond, rowsPerSecond: null };
-    const jobs = quick ? 10_000 : 50_000;
+    if (name === 'none') return { perSecond, postgresUs, rowsPerSecond: null };
+    const jobs = quick ? 20_000 : 100_000;
     await pool.query('checkpoint');
     const tookMs = await contender.ask<number>({ do: 'enqueue-many', url, jobs });
-    return { perSecond, rowsPerSecond: jobs / (tookMs / 1_000) };
+    return { perSecond, postgresUs, rowsPerSecond: jobs / (tookMs / 1_000) };
   } finally {
     await contender.close();
     await database.close();

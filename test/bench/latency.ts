@@ -1,5 +1,13 @@
-/** From an enqueue to the start of its handler, twenty jobs a second, nothing else to do. */
+/**
+ * From an enqueue to the start of its handler, twenty jobs a second, nothing else to do; and how many notifications are
+ * sent while there is a backlog: each would hold the lock that all commits with one share.
+ */
+
+import pg from 'pg';
+import { freshDatabase } from '../support/services.js';
 import type { BenchOptions, BenchResult } from './bench.js';
+import { ContenderClient } from './contender-client.js';
+import type { WorkReport } from './contender-process.js';
 import { measurePaced, type Paced } from './paced.js';
 import { interleave, median, range, round } from './rounds.js';
 import { say } from './say.js';
@@ -19,6 +27,7 @@ export async function benchLatency(options: BenchOptions): Promise<BenchResult> 
     p99Ms: round(median(paced.map((f) => f.p99Ms)), 2),
     postgresCpu: round(median(paced.map((f) => f.postgresCpu ?? Number.NaN)), 3),
   });
+  const notifies = options.contenders.includes('unbroker') ? await countNotifies(options) : null;
   const peers = options.contenders.filter((name) => name !== 'unbroker');
   return {
     json: {
@@ -26,8 +35,9 @@ export async function benchLatency(options: BenchOptions): Promise<BenchResult> 
       peers: Object.fromEntries(peers.map((name) => [name, summary(figures[name])])),
       jobs,
       perSecond: PER_SECOND,
+      saturated: notifies,
     },
-    text: table(
+    text: `${table(
       ['', 'p50 ms', 'p99 ms', 'Postgres, % of a core'],
       options.contenders.map((name) => [
         name,
@@ -44,6 +54,44 @@ export async function benchLatency(options: BenchOptions): Promise<BenchResult> 
           1,
         ),
       ]),
-    ),
+    )}\nsaturated: ${notifies?.sent ?? 0} enqueues, ${notifies?.notifications ?? 0} notifications`,
   };
+}
+
+/** A worker that listens, a backlog that outlasts the sending, and single enqueues beside it. */
+async function countNotifies({ server, node, quick }: BenchOptions) {
+  const database = await freshDatabase(server);
+  const producer = await ContenderClient.start('unbroker', node);
+  const worker = await ContenderClient.start('unbroker', node);
+  const listener = new pg.Client({ connectionString: database.url });
+  listener.on('error', () => {});
+  let notifications = 0;
+  listener.on('notification', ({ payload }) => {
+    notifications += payload === '' ? 1 : 0;
+  });
+  try {
+    const { url } = database;
+    const backlog = quick ? 20_000 : 100_000;
+    const sent = quick ? 400 : 2_000;
+    await producer.ask({ do: 'install', url });
+    await producer.ask({ do: 'enqueue-many', url, jobs: backlog });
+    await listener.connect();
+    await listener.query('listen "jobs:unbroker"');
+    await worker.ask({ do: 'work', url, profile: 'steady', jobs: backlog + sent });
+    await producer.ask({
+      do: 'send-paced',
+      url,
+      perSecond: 400,
+      jobs: sent,
+      priorities: 1,
+      lateCounts: true,
+    });
+    const { handled } = await worker.ask<WorkReport>({ do: 'stop' });
+    await listener.query('select 1');
+    return { sent, notifications, backlogLeft: backlog + sent - handled };
+  } finally {
+    await listener.end();
+    await Promise.all([producer.close(), worker.close()]);
+    await database.close();
+  }
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run -s bench -- claim|enqueue|latency|drain|shim|codemod`: picks the bench, starts the server that it needs, and
+ * `npm run -s bench -- <name>` (`-- help` lists them): picks the bench, starts the server that it needs, and
  * prints a table, or with --json one JSON object as the last line.
  */
 import { existsSync } from 'node:fs';
@@ -12,6 +12,8 @@ import { type BenchOptions, type BenchResult, SERVER_SETTINGS } from './bench.js
 import { benchClaim } from './claim.js';
 import { CONTENDERS, type ContenderName } from './contender.js';
 import { benchEnqueue } from './enqueue.js';
+import { benchFootprint } from './footprint.js';
+import { benchHolders } from './holders.js';
 import { benchHorizon } from './horizon.js';
 import { benchLatency } from './latency.js';
 import { contenderNode } from './node-24.js';
@@ -26,7 +28,12 @@ const ON_POSTGRES: Record<string, (options: BenchOptions) => Promise<BenchResult
   latency: benchLatency,
   horizon: benchHorizon,
   backlog: benchBacklog,
+  footprint: benchFootprint,
+  holders: benchHolders,
 };
+
+/** Of these, those without anybody beside unbroker: they run on this very Node. */
+const ALONE = ['backlog', 'footprint', 'holders'];
 
 /** Benches that start what they need by themselves: file and function. */
 const STANDALONE: Record<string, readonly [file: string, name: string]> = {
@@ -40,6 +47,7 @@ const USAGE = `usage: npm run -s bench -- ${[...Object.keys(ON_POSTGRES), ...Obj
   --rounds <n>      interleaved rounds, 1 to 50 (default 3)
   --quick           fewer jobs and one round: to see that it runs, not to quote
   --only <names>    of ${CONTENDERS.join(',')}
+  --seconds <n>     of sending at 1,000 jobs a second (default 20)
   --profile <dir>   write the Node CPU profile of unbroker's worker there`;
 
 const { values, positionals } = parseArgs({
@@ -50,15 +58,17 @@ const { values, positionals } = parseArgs({
     quick: { type: 'boolean', default: false },
     only: { type: 'string' },
     profile: { type: 'string' },
+    seconds: { type: 'string' },
   },
 });
 
 class UsageError extends Error {}
 
 async function onPostgres(name: string): Promise<BenchResult> {
-  const contenders = chosenContenders();
-  const node = await contenderNode();
-  const peers = contenders.some((c) => c === 'graphile' || c === 'pgboss') ? await installPeers() : {};
+  const contenders = ALONE.includes(name) ? (['unbroker'] as const) : chosenContenders();
+  const beside = contenders.some((c) => c === 'graphile' || c === 'pgboss');
+  const node = beside ? await contenderNode() : process.execPath;
+  const peerVersions = beside ? await installPeers() : {};
   const server = await startPostgres({ controllable: true, settings: SERVER_SETTINGS });
   process.once('SIGINT', () => void server.close().finally(() => process.exit(130)));
   try {
@@ -66,10 +76,11 @@ async function onPostgres(name: string): Promise<BenchResult> {
     const result = await run({
       ...{ rounds: rounds(), quick: values.quick, contenders, node, server },
       profileFolder: values.profile,
+      seconds: seconds(),
     });
     return {
       ...result,
-      json: { ...result.json, postgres: server.version, node: await versionOf(node), peers },
+      json: { ...result.json, postgres: server.version, node: await versionOf(node), peerVersions },
     };
   } finally {
     await server.close();
@@ -97,6 +108,13 @@ function rounds(): number {
   if (!/^\d+$/.test(given) || Number(given) < 1 || Number(given) > 50)
     throw new UsageError('--rounds is 1 to 50');
   return Number(given);
+}
+
+function seconds(): number | undefined {
+  if (values.seconds === undefined) return undefined;
+  const given = /^\d+$/.test(values.seconds) ? Number(values.seconds) : 0;
+  if (given < 1 || given > 600) throw new UsageError('--seconds is 1 to 600');
+  return given;
 }
 
 function chosenContenders(): readonly ContenderName[] {

@@ -24,6 +24,10 @@ export interface PacedOptions extends Pick<BenchOptions, 'server' | 'node'> {
   readonly jobs: number;
   readonly perSecond: number;
   readonly profile: WorkProfile;
+  /** Spread over so many priorities. Default 1. */
+  readonly priorities?: number;
+  /** Something on the side, begun together with the sending and waited for; it may not use much of the machine. */
+  readonly during?: (database: FreshDatabase) => Promise<void>;
   /** Between the installation and the first job: a backlog, an open snapshot. What it returns is called at the end. */
   readonly before?: (database: FreshDatabase) => Promise<(() => Promise<void>) | undefined>;
 }
@@ -33,7 +37,7 @@ const SETTLE_MS = 1_000;
 const GRACE_MS = 10_000;
 
 export async function measurePaced(name: ContenderName, options: PacedOptions): Promise<Paced> {
-  const { server, node, jobs, perSecond, profile, before } = options;
+  const { server, node, jobs, perSecond, profile, before, priorities = 1, during } = options;
   const database = await freshDatabase(server);
   const { url, pool } = database;
   const producer = await ContenderClient.start(name, node);
@@ -49,7 +53,11 @@ export async function measurePaced(name: ContenderName, options: PacedOptions): 
     const meter = await Meter.open(pool);
     await meter.start();
     const measuredAt = performance.now();
-    await producer.ask({ do: 'send-paced', url, perSecond, jobs, lateCounts: profile === 'steady' });
+    const lateCounts = profile === 'steady';
+    await Promise.all([
+      producer.ask({ do: 'send-paced', url, perSecond, jobs, priorities, lateCounts }),
+      during?.(database),
+    ]);
     for (let leftMs = GRACE_MS; worker.handled < jobs && leftMs > 0; leftMs -= 10) await sleep(10);
     const seconds = (performance.now() - measuredAt) / 1_000;
     const { cpuUs } = await meter.stop();

@@ -1,18 +1,23 @@
 /** This package, from dist as a user gets it, with documented options only; fencing on, finished rows kept. */
 import pg from 'pg';
 import type * as Library from '../../../src/index.js';
-import { type Contender, KIND, type Payload } from '../contender.js';
+import { type Contender, KIND, type Payload, PRIORITIES } from '../contender.js';
 
 const built = new URL('../../../dist/src/index.js', import.meta.url).href;
 const { createWorker, enqueue, enqueueMany, migrate } = (await import(built)) as typeof Library;
 
-const CONCURRENCY = { drain: 2_000, steady: 100, idle: 10 };
+const CONCURRENCY = { drain: 2_000, small: 24, each: 24, steady: 100, idle: 10 };
 
 export const unbroker: Contender = {
+  // Level by level, as a claim does: a scan across them would walk all scheduled rows.
   unfinished: `
 select exists (
-  select from unbroker.jobs
-  where state = 'ready' and cron is null and not solo and ordering_key is null and kind = '${KIND}' and priority = 0 and run_at <= now()
+  select from generate_series(0, ${PRIORITIES - 1}) as level cross join lateral (
+    select from unbroker.jobs
+    where state = 'ready' and cron is null and not solo and ordering_key is null and kind = '${KIND}'
+      and priority = level and run_at <= now()
+    limit 1
+  ) as due
 ) or exists (select from unbroker.jobs where state = 'running') as unfinished`,
 
   async install(url) {
@@ -24,7 +29,7 @@ select exists (
   async enqueuer(url) {
     const pool = new pg.Pool({ connectionString: url, max: 1 });
     return {
-      enqueue: (client, payload) => enqueue(client, KIND, payload),
+      enqueue: (client, payload) => enqueue(client, KIND, payload, { priority: payload.priority ?? 0 }),
       enqueueMany: (payloads) =>
         enqueueMany(
           pool,
@@ -45,7 +50,8 @@ select exists (
       db: pool,
       concurrency: CONCURRENCY[profile],
       handlers: { [KIND]: (job) => onJob(job.payload as Payload) },
-      ...(profile === 'drain' ? {} : { listen }),
+      ...(profile === 'steady' || profile === 'idle' ? { listen } : {}),
+      ...(profile === 'each' ? { settleBatch: 1 } : {}),
     });
     worker.start();
     return {

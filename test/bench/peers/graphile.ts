@@ -49,12 +49,14 @@ export const graphile: Contender = {
     };
   },
 
-  async work(url, _profile, onJob) {
+  async work(url, profile, onJob) {
     const preset = {
       worker: {
         ...{ connectionString: url, logger },
-        ...{ concurrentJobs: 24, maxPoolSize: 25, localQueue: { size: 500 } },
-        ...{ completeJobBatchDelay: 0, failJobBatchDelay: 0 },
+        ...{ concurrentJobs: 24, maxPoolSize: 25 },
+        ...(profile === 'small'
+          ? {}
+          : { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 }),
       },
     };
     const taskList = { [KIND]: (payload: unknown) => onJob(payload as Payload) };
