@@ -18,6 +18,7 @@ import { rolesCommand } from './roles.js';
 import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
 import { serveCommand } from './serve.js';
+import { shimsCommand } from './shims.js';
 import { templatesCommand } from './templates.js';
 import { workCommand } from './work.js';
 
@@ -76,6 +77,7 @@ const verbs = [
   bridgeCommand(),
   seamCommand(),
   serveCommand(),
+  shimsCommand(),
   templatesCommand(),
   codemodCommand(),
 ];

@@ -12,6 +12,7 @@ import { AccessLog, type Answered } from './access-log.js';
 import { ANONYMOUS, type Principal } from './auth.js';
 import { type Contract, isRefusal, problem, Refusal, type ShimResponse } from './contract.js';
 import { Door, type DoorOptions, type Mounted, mountedRoute, renderRefusal } from './door.js';
+import { openApi } from './openapi.js';
 import { hasBody, refuseHead, SERVER_LIMITS } from './request-rules.js';
 
 export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' | 'keys' | 'loadTemplate'> {
@@ -79,6 +80,8 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
     const ready = !draining && (await answers(options.ping));
     return send(reply, ready ? { status: 200, body: '{"status":"ready"}' } : NOT_READY);
   });
+  const document = JSON.stringify(openApi(options.contracts, keys.length > 0));
+  app.get('/openapi.json', (_request, reply) => send(reply, { status: 200, body: document }));
   answerExpectations(app, door);
 
   return {
