@@ -1,12 +1,13 @@
 /** `unbroker bridge`: the drain kept running for late publishers, until it is told to stop or nothing comes any more. */
 import { Command } from 'commander';
-import type { BridgeProgress, BridgeResult } from '../../adapters/rabbitmq/bridge.js';
+import type { BridgeResult } from '../../adapters/rabbitmq/bridge.js';
 import type { LateFinding } from '../../adapters/rabbitmq/bridge-ledger.js';
 import type { QueueStanding } from '../../adapters/rabbitmq/intake.js';
 import type { ConnectedPublisher } from '../../adapters/rabbitmq/management.js';
 import type { GroupPlan, QueuePlan } from '../../adapters/rabbitmq/topology.js';
 import { invalid } from '../check.js';
 import { EXIT } from '../errors.js';
+import { createBridgeMetrics } from './bridge-metrics.js';
 import { type Context, printable, run } from './context.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson, table } from './output.js';
@@ -60,7 +61,7 @@ async function runBridge(context: Context, flags: BridgeFlags): Promise<number> 
 
   const progress = createBridgeProgress(context.json);
   const watch = watchPublishers(context, () => seen.management?.publishers(seen.vhost));
-  const metrics = await createBridgeMetrics();
+  const metrics = createBridgeMetrics();
   const server = await openMetrics(context, flags, metrics, () => metrics.last.connected);
   try {
     const result = await bridge({
@@ -146,21 +147,6 @@ function watchPublishers(
     });
   };
   return { note, look, seen: () => [...seen.values()], end: () => clearInterval(timer) };
-}
-
-async function createBridgeMetrics() {
-  const { Registry } = await import('../metrics.js');
-  const registry = new Registry();
-  const none = { messages: 0, again: 0, repeats: 0, otherContents: 0, possibleDoubles: 0 };
-  const state: { last: BridgeProgress } = { last: { ...none, connected: false, connections: 0 } };
-  const gauge = (name: string, help: string, read: (now: BridgeProgress) => number): void =>
-    registry.gauge(name, help, () => [{ labels: {}, value: read(state.last) }]);
-  gauge('unbroker_bridge_messages', 'Late messages taken by this process', (now) => now.messages);
-  gauge('unbroker_bridge_again', 'Messages that came back and were recognised', (now) => now.again);
-  gauge('unbroker_bridge_repeats', 'Messages whose id and contents had been taken', (now) => now.repeats);
-  gauge('unbroker_bridge_possible_doubles', 'Rows that could be doubles', (now) => now.possibleDoubles);
-  gauge('unbroker_bridge_connected', '1 while the bridge is connected', (now) => (now.connected ? 1 : 0));
-  return Object.assign(state, { text: async () => registry.text() });
 }
 
 function checkIdle(text: string | undefined): number | undefined {

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { createBridgeMetrics } from '../../src/cli/bridge-metrics.js';
 import type { ClaimedJob } from '../../src/jobs/job.js';
 import { createMetrics } from '../../src/jobs/worker-metrics.js';
 import { Registry } from '../../src/metrics.js';
@@ -109,6 +110,9 @@ test('every metric is documented, and no other', async () => {
     .map(([, name, type]) => `${name} ${type}`)
     // Those of unbroker serve; test/db/metrics.test.ts sees them.
     .filter((line) => !line.startsWith('unbroker_http_'));
-  const served = [...parseExposition(await metrics.text())].map(([name, { type }]) => `${name} ${type}`);
+  const texts = [await metrics.text(), await createBridgeMetrics().text()];
+  const served = texts.flatMap((text) =>
+    [...parseExposition(text)].map(([name, { type }]) => `${name} ${type}`),
+  );
   expect(documented.sort()).toEqual(served.sort());
 });
