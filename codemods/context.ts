@@ -109,6 +109,8 @@ export class Contexts {
   private elsewhere(effects: readonly Effect[], scope: Scope): Obstacle[] {
     const last = effects.at(-1);
     if (last === undefined) return [];
+    const array = this.arrayForm(effects, scope);
+    if (array !== undefined) return [array];
     const query = ts.isCallExpression(last.at) ? this.effects.pgQuery(last.at) : undefined;
     if (last.kind === 'orm' && last.direct && scopeOf(last.at) === scope) return this.unclaimed(last, scope);
     if (query === undefined || scopeOf(last.at) !== scope) {
@@ -138,6 +140,21 @@ export class Contexts {
       ];
     }
     return [{ code: 'shared-client', what: handle.getText() }];
+  }
+
+  /** `prisma.$transaction([…])`: a list of statements has no place for an enqueue that reads their results. */
+  private arrayForm(effects: readonly Effect[], scope: Scope): Obstacle | undefined {
+    for (const { kind, at } of effects) {
+      if (kind !== 'pg-transaction' || !ts.isCallExpression(at) || scopeOf(at) !== scope) continue;
+      const [argument] = at.arguments;
+      if (argument === undefined || !ts.isArrayLiteralExpression(argument)) continue;
+      if (this.effects.transactionWord(at) === 'begin')
+        return {
+          code: 'transaction-unclear',
+          what: `line ${lineOf(at)} is a list; only a callback has a handle`,
+        };
+    }
+    return undefined;
   }
 
   /** A write of a client or ORM in this very function, and no transaction of it here. */

@@ -277,7 +277,7 @@ function misuse(node: ts.Node, parent: ts.Node): Obstacle {
 }
 
 /** `Promise.all([...])` and its kin around a node. */
-function combinator(node: ts.Node): string | undefined {
+export function combinator(node: ts.Node): string | undefined {
   for (let n = node.parent; !ts.isStatement(n) && !ts.isSourceFile(n); n = n.parent) {
     if (!ts.isCallExpression(n)) continue;
     const text = n.expression.getText();

@@ -175,7 +175,7 @@ export const REASONS = [
   {
     code: 'transaction-unclear',
     message: 'The transaction cannot be followed: {what}',
-    next: 'Write BEGIN and COMMIT as awaited statements on one client, then scan again',
+    next: "Write BEGIN and COMMIT as awaited statements on one client, or use the library's callback, then scan again",
   },
   {
     code: 'shared-client',

@@ -33,6 +33,7 @@ import { find as findClient, transactionStatements } from './transactions/pg-cli
 import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
 import { PoolNames } from './transactions/pool-name.js';
 import type { TransactionScope } from './transactions/scope.js';
+import { findTransactional } from './transactions/typeorm-transactional.js';
 import { Writes } from './transactions/writes.js';
 import { Evaluator } from './values.js';
 import { type Discovery, discoverWrappers } from './wrappers.js';
@@ -146,7 +147,9 @@ export class SiteReader {
   }
 
   private transactionOf(scope: Scope, statement: ts.Statement): TransactionScope | undefined {
-    const found = this.callbacks.find(scope, statement);
+    const found =
+      this.callbacks.find(scope, statement) ??
+      findTransactional(scope, statement, this.resolver, this.effects);
     if (found !== undefined) return found;
     const statements = [
       ...transactionStatements(scope, this.effects),

@@ -15,7 +15,7 @@ export function autocommits(scope: Scope, resolver: Resolver, effects: Effects):
   const found: PoolQuery[] = [];
   eachOwnNode(scope, (node) => {
     if (!ts.isCallExpression(node) && !ts.isTaggedTemplateExpression(node)) return;
-    if (isInner(node)) return;
+    if (isInner(node) || isHandedToTransaction(node, effects)) return;
     const query = queryOf(node, resolver, effects);
     if (query !== undefined) found.push(query);
   });
@@ -27,6 +27,14 @@ function isInner(node: CallLike): boolean {
   let n: ts.Node = node;
   while (ts.isPropertyAccessExpression(n.parent) && n.parent.expression === n) n = n.parent;
   return n !== node && ts.isCallExpression(n.parent) && n.parent.expression === n;
+}
+
+/** An element of `prisma.$transaction([…])`: its transaction is the array's. */
+function isHandedToTransaction(node: ts.Node, effects: Effects): boolean {
+  for (let n = node.parent; !ts.isStatement(n) && !ts.isSourceFile(n); n = n.parent) {
+    if (ts.isCallExpression(n) && effects.transactionWord(n) !== undefined) return true;
+  }
+  return false;
 }
 
 function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuery | undefined {

@@ -7,7 +7,7 @@
 import { ts } from 'ts-morph';
 import type { Availabilities } from '../availability.js';
 import type { CallLike, Effects, PgQuery } from '../effects.js';
-import { alwaysExits, enclosures, follows, mayExit, statementOf } from '../hazards.js';
+import { alwaysExits, combinator, enclosures, follows, mayExit, statementOf } from '../hazards.js';
 import type { Obstacle } from '../reasons.js';
 import {
   bare,
@@ -116,6 +116,8 @@ export class PoolFinder {
       (o): Obstacle => ({ code: 'path-without-write', what: o.what }),
     );
     if (around.length > 0) return around;
+    const all = combinator(write.call);
+    if (all !== undefined) return [{ code: 'promise-all-on-one-client', what: all }];
     return awaited
       ? []
       : [{ code: 'transaction-unclear', what: `the write at line ${lineOf(write.call)} is not awaited` }];
