@@ -125,7 +125,7 @@ function checkParts({ renderer }: ContractContext, parts: TemplateVariant['parts
   try {
     renderer?.check(parts);
   } catch (error) {
-    if (error instanceof MessageError) throw new Refusal(400, 'template-invalid', 'a part does not compile');
+    if (error instanceof MessageError) throw invalid('a part does not compile');
     throw error;
   }
 }
