@@ -162,6 +162,22 @@ describe('dead letters', () => {
     expect(rows).toEqual(upTo(40).map((n) => ({ n, count: 4 })));
   });
 
+  test('200 ms behind 30 s in one wait queue: both once, though taking the first lets the second move on', async () => {
+    await declare('slow');
+    await declare('slow.wait', { deadLetterExchange: '', deadLetterRoutingKey: 'slow' });
+    await world.publish('', 'slow.wait', { n: 0 }, { expiration: '30000' });
+    await world.publish('', 'slow.wait', { n: 1 }, { expiration: '200' });
+    const rules = [...CONFIG.rules, { match: { queue: 'slow.wait' }, role: 'wait' as const }];
+    const [{ books } = {}] = await drain({ config: { rules }, maxBatch: 1, rate: 2 });
+    expect(books).toMatchObject({ initial: 2, rows: 2, balanced: true });
+    const rows = await world.rows<{ n: number; inS: number }>(
+      `select (payload ->> 'n')::int as n, extract(epoch from run_at - now())::float8 as "inS" from unbroker.jobs order by 1`,
+    );
+    expect(rows.map(({ n }) => n)).toEqual([0, 1]);
+    expect(rows[0]?.inS).toBeGreaterThan(10);
+    expect(rows[1]?.inS).toBeLessThan(1);
+  });
+
   test('a dead-letter exchange that is not there: a pre-flight error with the number that would vanish', async () => {
     await declare('lonely.wait', { messageTtl: 600_000, deadLetterExchange: 'never-declared' });
     await fill('lonely.wait', 3);
