@@ -3,7 +3,7 @@
 create table {schema}.operations (
   id          bigint generated always as identity primary key,
   act         text        not null,
-  filter      jsonb       not null,                    -- {"ids": […]}, or what was asked for
+  filter      jsonb       not null,                    -- {"ids": [...]}, or what was asked for
   options     jsonb       not null default '{}',
   by          text        not null,                    -- user and host of the command, and the database role
   upto        bigint      not null,                    -- jobs up to this id: what comes later is left alone
