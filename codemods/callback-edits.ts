@@ -18,6 +18,8 @@ import type { Wrap } from './wrap-edits.js';
 /** What the callback has to give back, and why it may not be possible. */
 export interface Results {
   readonly names: readonly string[];
+  /** The one name is a variable from outside: `order = await db.insert(…)`. */
+  readonly assigned: ts.Identifier | undefined;
   readonly obstacles: readonly Obstacle[];
 }
 
@@ -27,33 +29,35 @@ export function resultsOf(statements: readonly ts.Statement[], checker: ts.TypeC
   const obstacles: Obstacle[] = [];
   const [first] = statements;
   const last = statements.at(-1);
-  if (first === undefined || last === undefined) return { names, obstacles };
+  if (first === undefined || last === undefined) return { names, assigned: undefined, obstacles };
   const outside = symbolsOutside(first.getSourceFile(), first.pos, last.end, checker);
+  const assignments = statements.flatMap((s) => assignmentIn(s) ?? []);
   for (const statement of statements) {
-    const assigned = ts.isExpressionStatement(statement) ? bare(statement.expression) : undefined;
-    if (
-      assigned !== undefined &&
-      ts.isBinaryExpression(assigned) &&
-      assigned.operatorToken.kind >= ts.SyntaxKind.FirstAssignment &&
-      assigned.operatorToken.kind <= ts.SyntaxKind.LastAssignment &&
-      ts.isIdentifier(assigned.left)
-    ) {
-      obstacles.push({
-        code: 'names-needed-later',
-        what: `${assigned.left.text} (line ${lineOf(assigned)})`,
-      });
-    }
     if (!ts.isVariableStatement(statement)) continue;
     const isConst = (statement.declarationList.flags & ts.NodeFlags.Const) !== 0;
     for (const declaration of statement.declarationList.declarations) {
       const used = boundNames(declaration.name).filter((n) => outside.has(localSymbol(checker, n)));
       const [one] = used;
-      if (one !== undefined && !isConst)
-        obstacles.push({ code: 'names-needed-later', what: `${one.text} (line ${lineOf(declaration)})` });
+      if (one !== undefined && !isConst) obstacles.push(neededLater(one));
       names.push(...used.map((n) => n.text));
     }
   }
-  return { names, obstacles };
+  const [only] = assignments;
+  const assigned =
+    names.length === 0 && assignments.length === 1 && only === assignmentIn(first) ? only : undefined;
+  if (assigned === undefined) obstacles.push(...assignments.map(neededLater));
+  return { names: assigned === undefined ? names : [assigned.text], assigned, obstacles };
+}
+
+/** `order` in `order = await db.insert(…)`. */
+function assignmentIn(statement: ts.Statement): ts.Identifier | undefined {
+  const e = ts.isExpressionStatement(statement) ? bare(statement.expression) : undefined;
+  if (e === undefined || !ts.isBinaryExpression(e) || !ts.isIdentifier(e.left)) return undefined;
+  return e.operatorToken.kind === ts.SyntaxKind.EqualsToken ? e.left : undefined;
+}
+
+function neededLater(name: ts.Identifier): Obstacle {
+  return { code: 'names-needed-later', what: `${name.text} (line ${lineOf(name)})` };
 }
 
 function symbolsOutside(
@@ -90,18 +94,20 @@ export class CallbackEdits {
     const { eol, unit, semi } = this.layout;
     const indent = indentAt(this.file.text, first.getStart());
     const handle = freeName(shape.names, first);
-    const { names } = resultsOf(statements, this.checker);
+    const { names, assigned } = resultsOf(statements, this.checker);
     const [name] = names;
-    const target =
-      name === undefined ? '' : names.length === 1 ? `const ${name} = ` : `const { ${names.join(', ')} } = `;
-    const given = names.length === 1 ? name : `{ ${names.join(', ')} }`;
+    const list = names.length === 1 ? name : `{ ${names.join(', ')} }`;
+    const word = assigned === undefined ? 'const ' : '';
+    const target = name === undefined ? '' : `${word}${list} = `;
     const open = shape.open(one.scope.pool?.text ?? '', rootRole(one.scope), handle);
     const before = `${indent}${target}await ${open}${eol}`;
-    const giveBack = name === undefined ? '' : `${indent}${unit}return ${given}${semi}${eol}`;
+    const giveBack = name === undefined ? '' : `${indent}${unit}return ${list}${semi}${eol}`;
     const after = `${this.file.text[range.end - 1] === '\n' ? '' : eol}${giveBack}${indent}})${semi}${eol}`;
+    const start = assigned?.getStart() ?? 0;
     return [
       { start: range.start, end: range.start, text: before },
-      ...this.inside(group, library, shape, range, handle, indent + unit),
+      ...(assigned === undefined ? [] : [{ start, end: start, text: 'const ' }]),
+      ...this.inside(group, library, shape, range, handle),
       { start: range.end, end: range.end, text: after },
     ];
   }
@@ -112,12 +118,14 @@ export class CallbackEdits {
     shape: WrapShape,
     range: { start: number; end: number },
     handle: string,
-    indent: string,
   ): TextEdit[] {
     const edits: TextEdit[] = group.map((w) => ({
       start: w.statement.getStart(),
       end: w.statement.end,
-      text: this.call({ ...w.parts, handle, adapter: library.adapter }, indent),
+      text: this.call(
+        { ...w.parts, handle, adapter: library.adapter },
+        indentAt(this.file.text, w.statement.getStart()) + this.layout.unit,
+      ),
     }));
     const replaced = [...edits];
     const roots = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.handle.getStart(), q]));

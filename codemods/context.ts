@@ -55,11 +55,21 @@ export class Contexts {
       if (!ts.isTryStatement(holder) || holder.tryBlock !== n || holder.catchClause === undefined) continue;
       if (!contains(n, write)) continue;
       const found = this.effects.of(holder.catchClause);
-      if (found.length === 0 || found.some((e) => e.kind === 'pg-transaction' && /^rollback/i.test(e.what)))
+      if (
+        (found.length === 0 && !this.doesSomething(holder.catchClause)) ||
+        found.some((e) => e.kind === 'pg-transaction' && /^rollback/i.test(e.what))
+      )
         continue;
       return [{ code: 'catch-covers-both', what: `line ${lineOf(holder.catchClause)}` }];
     }
     return [];
+  }
+
+  /** Waits for something that could not be traced: it may be a write of another kind. */
+  private doesSomething(handler: ts.CatchClause): boolean {
+    return ownCalls(handler).some(
+      (c) => ts.isAwaitExpression(c.parent) && this.resolver.calleeOf(c).kind === 'unresolved',
+    );
   }
 
   private inFunction(call: ts.CallExpression, scope: Scope): Obstacle[] {

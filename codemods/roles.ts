@@ -98,6 +98,10 @@ export class Roles {
   private traced(e: ts.Expression, seen: ReadonlySet<ts.Node>): Role | undefined {
     if (ts.isIdentifier(e)) return this.tracedSymbol(this.checker.getSymbolAtLocation(e), seen);
     if (ts.isCallExpression(e)) return this.tracedCall(e, seen);
+    if (ts.isTaggedTemplateExpression(e)) {
+      const tag = this.roleOf(e.tag, seen);
+      return tag && { pkg: tag.pkg, what: tableOf(tag.pkg).calls[tag.what] ?? 'other' };
+    }
     if (ts.isNewExpression(e)) {
       const made = this.roleOf(e.expression, seen);
       return made && { pkg: made.pkg, what: tableOf(made.pkg).news[made.what] ?? 'other' };

@@ -90,7 +90,7 @@ export class WrapEdits {
         line(inside, `${client}.release()${semi}`) +
         line(indent, '}'),
     });
-    this.wrapInside(group, hoists, range, client, inside);
+    this.wrapInside(group, hoists, range, client);
   }
 
   private wrapInside(
@@ -98,12 +98,12 @@ export class WrapEdits {
     hoists: readonly Hoist[],
     range: { start: number; end: number },
     client: string,
-    inside: string,
   ): void {
     const inner: TextEdit[] = [];
     for (const w of group) {
       const start = w.statement.getStart();
-      inner.push({ start, end: w.statement.end, text: this.call({ ...w.parts, handle: client }, inside) });
+      const at = indentAt(this.file.text, start) + this.layout.unit;
+      inner.push({ start, end: w.statement.end, text: this.call({ ...w.parts, handle: client }, at) });
     }
     const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
     for (const query of queries.values()) {

@@ -130,8 +130,9 @@ export class PoolFinder {
     queries: readonly PoolQuery[],
     isSite: (call: ts.CallExpression) => boolean,
   ): { statements: ts.Statement[]; emptyReturns: ts.ReturnStatement[]; obstacles: Obstacle[] } {
-    const list = publish.parent;
-    if (list !== lastWrite.parent || !('statements' in list)) {
+    const list = lastWrite.parent;
+    const end = 'statements' in list ? this.top(publish, list, queries, isSite) : undefined;
+    if (end === undefined || !('statements' in list)) {
       return {
         statements: [],
         emptyReturns: [],
@@ -144,12 +145,12 @@ export class PoolFinder {
       };
     }
     const all = list.statements as ts.NodeArray<ts.Statement>;
-    const end = all.indexOf(publish);
+    const last = all.indexOf(end);
     const emptyReturns: ts.ReturnStatement[] = [];
     const obstacles: Obstacle[] = [];
     let start = all.indexOf(lastWrite);
     const isWrite = (s: ts.Statement): boolean => writes.some((w) => contains(s, w.call));
-    for (const statement of all.slice(start + 1, end)) {
+    for (const statement of all.slice(start + 1, last)) {
       if (this.fits(statement, queries, isSite)) continue;
       const guard = this.emptyGuard(statement, all.slice(start, all.indexOf(statement)));
       if (guard !== undefined) emptyReturns.push(...guard);
@@ -162,8 +163,8 @@ export class PoolFinder {
         });
     }
     while (start > 0 && this.fits(all[start - 1], queries, isSite)) start--;
-    while (start < end && !isWrite(all[start] as ts.Statement)) start++;
-    const statements = all.slice(start, end + 1);
+    while (start < last && !isWrite(all[start] as ts.Statement)) start++;
+    const statements = all.slice(start, last + 1);
     const outside = writes.find((w) => !statements.some((s) => contains(s, w.call)));
     if (outside !== undefined) {
       obstacles.push({
@@ -175,6 +176,44 @@ export class PoolFinder {
       obstacles.push({ code: 'early-exit', what: `line ${lineOf(emptyReturns[0] as ts.Node)}` });
     }
     return { statements, emptyReturns, obstacles };
+  }
+
+  /**
+   * The statement of the write's list that holds the publish: the publish itself, or an `if` around it in which
+   * everything may stand inside a transaction. Undefined when it is neither.
+   */
+  private top(
+    publish: ts.Statement,
+    list: ts.Node,
+    queries: readonly PoolQuery[],
+    isSite: (call: ts.CallExpression) => boolean,
+  ): ts.Statement | undefined {
+    if (publish.parent === list) return publish;
+    let n: ts.Node = publish;
+    while (n.parent !== list) {
+      n = n.parent;
+      if (ts.isSourceFile(n) || !(ts.isBlock(n) || ts.isIfStatement(n))) return undefined;
+    }
+    if (!ts.isIfStatement(n)) return undefined;
+    return this.branchFits(n, queries, isSite) ? n : undefined;
+  }
+
+  private branchFits(
+    branch: ts.IfStatement,
+    queries: readonly PoolQuery[],
+    isSite: (call: ts.CallExpression) => boolean,
+  ): boolean {
+    const inside = (s: ts.Statement | undefined): boolean => {
+      if (s === undefined) return true;
+      if (ts.isBlock(s)) return s.statements.every(inside);
+      if (ts.isIfStatement(s)) return this.branchFits(s, queries, isSite);
+      return this.fits(s, queries, isSite);
+    };
+    return (
+      this.availabilities.isPlain(branch.expression) &&
+      inside(branch.thenStatement) &&
+      inside(branch.elseStatement)
+    );
   }
 
   /** May stand inside the new transaction: pg statements on the pool, plain values, console lines, other sites. */

@@ -62,8 +62,10 @@ describe.each(fixtureNames().filter((name) => only === undefined || name.include
     const leftovers = plan.changes.flatMap((c) =>
       c.leftovers.map((l) => `'${l.replace(/ .*/, '')}' is declared but`),
     );
+    // Without packages the parameter of a library's callback is any.
+    const untyped = workspace.expected.installed === false ? ['TS7006'] : [];
     const found = added(typesBefore, diagnosticsOf(workspace.folder));
-    expect(found.filter((d) => !leftovers.some((l) => d.includes(l)))).toEqual([]);
+    expect(found.filter((d) => ![...leftovers, ...untyped].some((l) => d.includes(l)))).toEqual([]);
   });
 
   test('no byte outside the edits moves', () => {
