@@ -19,6 +19,8 @@ interface Figure {
   readonly rate: number;
   readonly p99Ms: number;
   readonly cpu: number;
+  /** Server CPU of a job at that pace. */
+  readonly usPerJob: number;
   /** From the commit of a job with an old run_at to its end; only unbroker beside a snapshot. */
   readonly lateMs: number | null;
 }
@@ -44,6 +46,9 @@ export async function benchHorizon(options: BenchOptions): Promise<BenchResult> 
     steadyCpu: round(median(of(name, 'cpu')), 2),
     steadyP99Ms: round(median(of(name, 'p99Ms')), 1),
     cpuToGraphile: pairedRatio(of(name, 'cpu'), of('graphile', 'cpu')),
+    steadyUsPerJob: round(median(of(name, 'usPerJob'))),
+    usPerJobToGraphile: pairedRatio(of(name, 'usPerJob'), of('graphile', 'usPerJob')),
+    usPerJobRatio: pairedRatio(of(`${name} held`, 'usPerJob'), of(name, 'usPerJob')),
     cpu: round(median(of(`${name} held`, 'cpu')), 2),
   });
   const peers = options.contenders.filter((name) => name !== 'unbroker');
@@ -55,12 +60,13 @@ export async function benchHorizon(options: BenchOptions): Promise<BenchResult> 
       peers: Object.fromEntries(peers.map((name) => [name, ratios(name)])),
     },
     text: table(
-      ['', 'drain, jobs/s', 'p99 ms at 1,000/s', 'Postgres, % of a core'],
+      ['', 'drain, jobs/s', 'p99 ms at 1,000/s', 'Postgres, % of a core', 'Postgres µs/job'],
       cases.map((name) => [
         name,
         range(of(name, 'rate')),
         range(of(name, 'p99Ms'), 1),
         range(of(name, 'cpu').map((share) => share * 100)),
+        range(of(name, 'usPerJob')),
       ]),
     ),
   };
@@ -80,7 +86,11 @@ async function measure(name: ContenderName, held: boolean, options: BenchOptions
     ...{ jobs: seconds * PER_SECOND, perSecond: PER_SECOND, profile: 'steady', before },
     ...{ priorities: PRIORITIES, ...(name === 'unbroker' && held ? { during } : {}) },
   });
-  return { rate: drained.perSecond, p99Ms: paced.p99Ms, cpu: paced.postgresCpu ?? Number.NaN, lateMs };
+  const usPerJob = paced.postgresUsPerJob ?? Number.NaN;
+  return {
+    ...{ rate: drained.perSecond, p99Ms: paced.p99Ms, lateMs },
+    ...{ cpu: paced.postgresCpu ?? Number.NaN, usPerJob },
+  };
 }
 
 /** A job that stands in front of all that was claimed, put in by a transaction that takes its time. */

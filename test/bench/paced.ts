@@ -16,6 +16,8 @@ export interface Paced {
   readonly p99Ms: number;
   /** Of one core, the server alone; null when its processes cannot be seen. */
   readonly postgresCpu: number | null;
+  /** Server CPU of a job, which says something on a busy machine, too. */
+  readonly postgresUsPerJob: number | null;
   /** Handled by the end of the grace period, of those sent. */
   readonly handledShare: number;
 }
@@ -67,6 +69,7 @@ export async function measurePaced(name: ContenderName, options: PacedOptions): 
       p50Ms: quantile(latenciesMs, 0.5),
       p99Ms: quantile(latenciesMs, 0.99),
       postgresCpu: cpuUs === null ? null : cpuUs / 1_000_000 / seconds,
+      postgresUsPerJob: cpuUs === null ? null : cpuUs / handled,
       handledShare: handled / jobs,
     };
   } finally {

@@ -6,6 +6,7 @@ import pg from 'pg';
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { enqueue, enqueueMany } from '../../src/enqueue.js';
 import type { ClaimedJob } from '../../src/jobs/job.js';
+import { Discard } from '../../src/jobs/settle.js';
 import type { KindRule } from '../../src/jobs/store.js';
 import { TurnWalk } from '../../src/jobs/turns.js';
 import { auditReport, installAudit } from '../support/audit.js';
@@ -215,6 +216,21 @@ test('every door takes the key', async () => {
   expect(rows).toEqual([null, 'd1', 'd2'].map((key) => ({ ordering_key: 'x', dedupe_key: key })));
   await expect(enqueue(db.pool, 'a', 0, { orderingKey: '' })).rejects.toThrow(TypeError);
   await expect(enqueue(db.pool, 'a', 0, { orderingKey: 'x'.repeat(501) })).rejects.toThrow(TypeError);
+});
+
+test('a worker goes from one to the next by itself, without upkeep', async () => {
+  const worker = startWorker({
+    url: db.url,
+    handlers: {
+      a: (job) => {
+        if (job.payload === 3) throw new Discard('x');
+      },
+    },
+  });
+  const put = await db.put('a', [1, 2, 3, 4, 5], X);
+  await worker.untilEnded(5);
+  await worker.close();
+  expect(worker.settled().map(({ job }) => job.id)).toEqual(put);
 });
 
 test('twenty workers, forty keys, jobs that fail, snooze and die: never two of a key, always in order', async () => {
