@@ -8,12 +8,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { SILENT } from '../../src/log.js';
+import { createShims } from '../../src/shims/index.js';
 import { cliFile } from '../support/cli.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { compareBooks, Journal, readJournals, type SixNumbers } from '../support/journal.js';
 import { freePort } from '../support/ports.js';
 import { type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
+import { deliveryKills } from './delivery.js';
 import { Supervised } from './processes.js';
 
 const TEMPLATES = fileURLToPath(new URL('../legacy/notification/templates', import.meta.url));
@@ -122,11 +125,90 @@ export async function shimKills(server: PostgresServer, cycles: number): Promise
 class Refused extends Error {}
 
 /** `npm run faults -- shim [--long]`. */
-export async function faultsShim({ long }: { readonly long: boolean }): Promise<ShimFaults> {
+export async function faultsShim({ long }: { readonly long: boolean }): Promise<object> {
   const server = await startPostgres({ controllable: true });
   try {
-    return await shimKills(server, long ? 400 : 100);
+    const doors = await shimKills(server, long ? 400 : 100);
+    const deliveries = await deliveryKills(server, 50);
+    const load = long ? await underRestarts(server, 60_000) : null;
+    return {
+      ...doors,
+      points: doors.points + deliveries.points,
+      lost: doors.lost + deliveries.lost + (load?.lost ?? 0),
+      extra: doors.extra + deliveries.twice + (load?.extra ?? 0),
+      deliveries,
+      ...(load === null ? {} : { load }),
+    };
   } finally {
     await server.close();
+  }
+}
+
+export interface RestartFaults {
+  readonly accepted: number;
+  readonly refused: number;
+  readonly lost: number;
+  readonly extra: number;
+  readonly seconds: number;
+}
+
+/** 32 clients for a while, each request once and with its own key; Postgres is restarted twice under them. */
+export async function underRestarts(server: PostgresServer, forMs: number): Promise<RestartFaults> {
+  const db = await jobsDatabase({ server });
+  const shims = createShims(
+    {
+      pool: db.pool,
+      store: db.store,
+      serve: { kinds: ['load.test'] },
+      notify: undefined,
+      directory: tmpdir(),
+      log: SILENT,
+    },
+    '127.0.0.1',
+  );
+  const url = await shims.listen({ host: '127.0.0.1', port: 0 });
+  const accepted = new Set<string>();
+  let refused = 0;
+  const startedAt = performance.now();
+  const client = async (): Promise<void> => {
+    while (performance.now() - startedAt < forMs) {
+      const key = randomUUID();
+      const answer = await fetch(`${url}/notifications`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'idempotency-key': key },
+        body: JSON.stringify({ to: 'ann@example.org', body: 'x', reference: key }),
+        signal: AbortSignal.timeout(40_000),
+      }).catch(() => null);
+      await answer?.arrayBuffer();
+      if (answer !== null && answer.status === 202) accepted.add(key);
+      else {
+        refused += 1;
+        await sleep(50);
+      }
+    }
+  };
+  try {
+    const clients = Promise.all(Array.from({ length: 32 }, client));
+    for (const part of [1, 2]) {
+      await sleep((forMs * part) / 3 - (performance.now() - startedAt));
+      await server.stop(part === 1 ? 'fast' : 'immediate');
+      await server.start();
+    }
+    await clients;
+    const { rows } = await db.pool.query<{ key: string; count: number }>(
+      `select payload ->> 'reference' as key, count(*)::int as count from unbroker.jobs group by 1`,
+    );
+    const stored = new Map(rows.map(({ key, count }) => [key, count]));
+    // A refused one may be stored all the same, its answer lost; never twice.
+    return {
+      accepted: accepted.size,
+      refused,
+      lost: [...accepted].filter((key) => !stored.has(key)).length,
+      extra: [...stored.values()].filter((count) => count > 1).length,
+      seconds: Math.round((performance.now() - startedAt) / 1_000),
+    };
+  } finally {
+    await shims.close({ deadlineMs: 1_000 });
+    await db.close();
   }
 }
