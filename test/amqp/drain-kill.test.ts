@@ -1,6 +1,6 @@
 /** The short form of `npm run faults -- drain`: kill -9 at steps by chance, every message one row all the same. */
 import { afterEach, expect, test } from 'vitest';
-import { type KillPlan, killAndCompare } from '../faults/drain.js';
+import { type KillPlan, killAndCompare, seeded } from '../faults/drain.js';
 import { freshVhost } from '../support/fresh.js';
 import { jobsDatabase } from '../support/jobs.js';
 
@@ -8,15 +8,6 @@ const closers: (() => Promise<void>)[] = [];
 afterEach(async () => {
   await Promise.all(closers.splice(0).map((close) => close()));
 });
-
-/** A small generator, so that a failure can be repeated from the seed in its message. */
-function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
 
 test.each<Pick<KillPlan, 'shape' | 'bodies'>>([
   { shape: 'classic', bodies: 'twins' },

@@ -1,7 +1,9 @@
 /**
  * One drain of one group in a process of its own that can be told to die at a step: SIGKILL to itself right there, as a
- * machine would. Its result is its exit status (0 balanced, 3 not or ambiguous) and one JSON line.
+ * machine would. Or to stop at one, all of it, say so, and go on when it is told (`p`: and pass the next ones): what
+ * happens meanwhile is up to whoever reads it. Its result is its exit status (0 balanced, 3 not or ambiguous) and one JSON line.
  */
+import { readSync, writeSync } from 'node:fs';
 import pg from 'pg';
 import { type DrainOptions, drainGroup } from '../../adapters/rabbitmq/drain.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
@@ -13,6 +15,35 @@ const env = (name: string): string => process.env[name] ?? '';
 /** `committed:3` = at the third time that a batch was committed. */
 const [killStep, killNth] = env('KILL_AT').split(':');
 let seen = 0;
+/** Steps to stop at, one after the other, counted from the one before. */
+const pauses = env('PAUSE_AT')
+  .split(',')
+  .filter((pause) => pause !== '')
+  .map((pause) => pause.split(':') as [step: string, nth: string]);
+let paused = 0;
+let since = 0;
+/** Batches that pass before the next stop. */
+let passing = 0;
+/** By then what it was sent on to do, a COMMIT or an ack, is on the wire. */
+const BATCHES_TO_PASS = 3;
+
+function pauseAt(step: string): void {
+  if (passing > 0) {
+    if (step === 'prepared') passing -= 1;
+    return;
+  }
+  const [wanted, nth] = pauses[paused] ?? [];
+  if (step !== wanted) return;
+  since += 1;
+  if (since < Number(nth)) return;
+  since = 0;
+  writeSync(1, `AT ${paused}\n`);
+  paused += 1;
+  // Blocks the whole process: nothing goes on behind the step.
+  const told = Buffer.alloc(1);
+  readSync(0, told);
+  if (told.toString() === 'p') passing = BATCHES_TO_PASS;
+}
 
 const pool = new pg.Pool({ connectionString: env('DATABASE_URL'), max: 3, connectionTimeoutMillis: 5_000 });
 pool.on('error', () => {});
@@ -29,6 +60,7 @@ try {
     rate: env('RATE') === '' ? undefined : Number(env('RATE')),
     leaseMs: 5_000,
     onStep: (step) => {
+      pauseAt(step);
       if (step !== killStep) return;
       seen += 1;
       if (seen >= Number(killNth)) process.kill(process.pid, 'SIGKILL');

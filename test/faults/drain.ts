@@ -11,11 +11,15 @@ import {
   type FreshDatabase,
   freshDatabase,
   freshVhost,
+  type PostgresServer,
+  type RabbitServer,
   startPostgres,
   startRabbit,
 } from '../support/services.js';
+import { DEATHS, type Death, POINTS, type Strike, strikeAndCompare, type World } from './drain-points.js';
 import { type Bodies, bodiesOf, compare, publish, type Shape } from './drain-publish.js';
 import { faultAndCompare, SERVER_FAULTS } from './drain-servers.js';
+import { bundled } from './processes.js';
 import { undoScenarios } from './undo.js';
 
 export interface KillPlan {
@@ -106,14 +110,16 @@ export interface FaultsResult {
   readonly scenarios: number;
 }
 
-/** `npm run faults -- drain [--long]`: every kind of bodies in every shape; long: ≥ 200 kills, and faults of the servers. */
+type Add = (name: string, result: KillResult) => void;
+
+/** `npm run faults -- drain [--long]`: every kind of bodies in every shape, every death at every point; then the way back. */
 export async function faultsDrain({ long }: { readonly long: boolean }): Promise<FaultsResult> {
   const [postgres, rabbit] = await Promise.all([
     startPostgres({ controllable: true }),
     startRabbit({ controllable: true }),
   ]);
   const total = { points: 0, lost: 0, extra: 0, recovered: 0, ambiguous: 0, failed: 0, scenarios: 0 };
-  const add = (name: string, result: KillResult): void => {
+  const add: Add = (name, result) => {
     total.scenarios += 1;
     total.points += result.points;
     total.lost += result.lost;
@@ -130,18 +136,11 @@ export async function faultsDrain({ long }: { readonly long: boolean }): Promise
       `${name}: ${result.points} points, ${result.lost} lost, ${result.extra} extra, ${end}\n`,
     );
   };
+  const seed = Number(process.env['UNBROKER_FAULTS_SEED'] ?? Date.now() % 2 ** 31);
+  process.stderr.write(`seed ${seed} (UNBROKER_FAULTS_SEED)\n`);
   try {
-    for (let round = 0; round < (long ? 3 : 1); round += 1) {
-      for (const shape of ['classic', 'quorum', 'expiring-group'] as const) {
-        for (const bodies of ['unique', 'twins', 'neighbours'] as const) {
-          const [database, vhost] = await Promise.all([freshDatabase(postgres), freshVhost(rabbit)]);
-          await migrate(database.pool);
-          const plan = { bodies, shape, messages: long ? 3_000 : 700, kills: long ? 12 : 4, maxBatch: 100 };
-          add(`${shape} ${bodies}`, await killAndCompare(vhost, database, { ...plan, random: Math.random }));
-          await Promise.all([database.close(), vhost.close()]);
-        }
-      }
-    }
+    await killsByChance({ postgres, rabbit }, add, long, seeded(seed));
+    await everyPoint({ postgres, rabbit }, add, long, seeded(seed));
     if (long) {
       for (const fault of SERVER_FAULTS) add(fault, await faultAndCompare(fault, postgres, rabbit));
     }
@@ -150,4 +149,76 @@ export async function faultsDrain({ long }: { readonly long: boolean }): Promise
   } finally {
     await Promise.all([postgres.close(), rabbit.close()]);
   }
+}
+
+interface Servers {
+  readonly postgres: PostgresServer;
+  readonly rabbit: RabbitServer;
+}
+
+const SHAPES: readonly Shape[] = ['classic', 'quorum', 'expiring-group'];
+const BODIES: readonly Bodies[] = ['unique', 'twins', 'neighbours'];
+
+async function killsByChance({ postgres, rabbit }: Servers, add: Add, long: boolean, random: () => number) {
+  for (const shape of SHAPES) {
+    for (const bodies of BODIES) {
+      const [database, vhost] = await Promise.all([freshDatabase(postgres), freshVhost(rabbit)]);
+      await migrate(database.pool);
+      const plan = { bodies, shape, messages: long ? 3_000 : 700, kills: long ? 12 : 4, maxBatch: 100 };
+      add(`${shape} ${bodies}`, await killAndCompare(vhost, database, { ...plan, random }));
+      await Promise.all([database.close(), vhost.close()]);
+    }
+  }
+}
+
+/** Those that leave the servers alone cost two seconds each. */
+const CHEAP: readonly Death[] = ['kill -9', 'broker connection cut', 'database connections cut'];
+const MAX_WORLDS_AGAIN = 3;
+
+/** Long: each cheap death at each point in each world, each other in one; short: each in one. */
+export async function everyPoint(
+  servers: Servers,
+  add: Add,
+  long: boolean,
+  random: () => number,
+): Promise<void> {
+  const child = await bundled('drain-child');
+  const worlds = SHAPES.flatMap((shape) => BODIES.map((bodies) => ({ shape, bodies })));
+  const visit = async (world: World, strikes: readonly Strike[], name: string): Promise<void> => {
+    let left = strikes;
+    for (let again = 0; left.length > 0 && again < MAX_WORLDS_AGAIN; again += 1) {
+      const result = await strikeAndCompare({ ...servers, child, world, strikes: left, random });
+      add(name, { ...result, points: result.struck.length, recovered: result.balanced });
+      left = result.left;
+    }
+  };
+  let next = 0;
+  for (const death of DEATHS) {
+    const rounds = long && CHEAP.includes(death) ? worlds.length : 1;
+    for (let round = 0; round < rounds; round += 1) {
+      const world = worlds[next % worlds.length] as World;
+      next += 4;
+      // Not always in the order in which they come: some follow on what another left behind.
+      const strikes = shuffled(POINTS, random).map((point) => ({ death, point }));
+      const network = round === 1 ? ('slow' as const) : round === 2 ? ('slow farewells' as const) : undefined;
+      const name = `${death}, ${world.shape} ${world.bodies}${network === undefined ? '' : `, ${network}`}`;
+      await visit(network === undefined ? world : { ...world, network }, strikes, name);
+    }
+  }
+}
+
+function shuffled<T>(items: readonly T[], random: () => number): T[] {
+  return items
+    .map((item) => ({ item, key: random() }))
+    .sort((a, b) => a.key - b.key)
+    .map(({ item }) => item);
+}
+
+/** A small generator, so that a failure can be repeated from its seed. */
+export function seeded(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
 }

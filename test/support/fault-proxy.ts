@@ -1,9 +1,10 @@
 /**
- * A TCP proxy that injects faults between a client and a server: delay, cut, refuse, black hole; and, knowing how
- * Postgres frames its messages, the reply to a chosen statement dropped after the server has carried it out. It alters
- * no byte that it passes on.
+ * A TCP proxy that injects faults between a client and a server: delay, cut, refuse, black hole, silence one way, a slow
+ * farewell; and, knowing how Postgres and AMQP frame their messages, one chosen message dropped: the reply to a statement
+ * that the server has carried out, an acknowledgement, a confirm. It alters no byte that it passes on.
  */
 import { connect as connectTcp, createServer, type Socket } from 'node:net';
+import { type Reader, readerFor, type WireMessage } from './fault-protocols.js';
 
 export interface FaultProxy {
   /** The given URL with the proxy's host and port. */
@@ -20,22 +21,35 @@ export interface FaultProxy {
   cut(): void;
   /** New connections are reset at once. */
   refuse(): void;
-  /** Ends black hole, delay and refusal; what was held back passes. */
+  /** Ends black hole, silence, delay, slow closing and refusal; what was held back passes. */
   heal(): void;
   /**
    * The next statement that matches is carried out; its reply is not delivered, the connection is cut instead. Resolves
    * once that has happened.
    */
   dropReply(pattern: RegExp): Promise<void>;
+  /** AMQP: the client's next basic.ack does not arrive, the connection is cut instead. Resolves once that has happened. */
+  dropAck(): Promise<void>;
+  /** Nothing is dropped: resolves once the client's next basic.ack has been passed on. */
+  passAck(): Promise<void>;
+  /** AMQP: the server's next confirm does not arrive: the message is stored, its publisher does not hear of it. Then the cut. */
+  dropConfirm(): Promise<void>;
+  /** Open connections hear no more from that side, heartbeats included, while the other way goes on. */
+  silence(side: Side): void;
+  /** Whoever leaves is seen to leave only after `ms`: the other side keeps what it holds for the leaver until then. */
+  slowClose(ms: number): void;
   close(): Promise<void>;
 }
+
+export type Side = 'client' | 'server';
 
 export async function startFaultProxy(url: string): Promise<FaultProxy> {
   const target = new URL(url);
   const pairs = new Set<Pair>();
   let accepted = 0;
   let refusing = false;
-  const conditions: Conditions = { delayMs: 0, holed: false, drop: undefined };
+  const conditions: Conditions = { delayMs: 0, closeMs: 0, holed: false, drop: undefined };
+  const port = Number(target.port || (/^amqp/.test(target.protocol) ? 5672 : 5432));
 
   const server = createServer((client) => {
     accepted += 1;
@@ -43,7 +57,7 @@ export async function startFaultProxy(url: string): Promise<FaultProxy> {
       client.resetAndDestroy();
       return;
     }
-    const pair = new Pair(client, target.hostname, Number(target.port || 5432), conditions);
+    const pair = new Pair(client, target.hostname, port, target.protocol, conditions);
     pairs.add(pair);
     pair.closed.then(() => pairs.delete(pair));
   });
@@ -51,10 +65,9 @@ export async function startFaultProxy(url: string): Promise<FaultProxy> {
     server.once('error', reject);
     server.listen(0, '127.0.0.1', resolve);
   });
-  const { port } = server.address() as { port: number };
   const own = new URL(url);
   own.hostname = '127.0.0.1';
-  own.port = String(port);
+  own.port = String((server.address() as { port: number }).port);
 
   return {
     url: own.href,
@@ -78,14 +91,31 @@ export async function startFaultProxy(url: string): Promise<FaultProxy> {
       refusing = true;
     },
     heal() {
-      Object.assign(conditions, { holed: false, delayMs: 0 });
+      Object.assign(conditions, { holed: false, delayMs: 0, closeMs: 0 });
       refusing = false;
       for (const pair of pairs) pair.pass();
     },
-    dropReply(pattern) {
-      return new Promise((resolve) => {
-        conditions.drop = { pattern, done: resolve };
-      });
+    dropReply: (pattern) =>
+      new Promise((done) => {
+        conditions.drop = { what: 'reply', pattern, done };
+      }),
+    dropAck: () =>
+      new Promise((done) => {
+        conditions.drop = { what: 'message', side: 'client', type: BASIC_ACK, done };
+      }),
+    passAck: () =>
+      new Promise((done) => {
+        conditions.drop = { what: 'nothing', type: BASIC_ACK, done };
+      }),
+    dropConfirm: () =>
+      new Promise((done) => {
+        conditions.drop = { what: 'message', side: 'server', type: BASIC_ACK, done };
+      }),
+    silence(side) {
+      for (const pair of pairs) pair.silence(side);
+    },
+    slowClose(ms) {
+      conditions.closeMs = ms;
     },
     async close() {
       for (const pair of pairs) pair.cut();
@@ -94,30 +124,42 @@ export async function startFaultProxy(url: string): Promise<FaultProxy> {
   };
 }
 
+/** Class and method; from the server it is a confirm. */
+const BASIC_ACK = '60.80';
+
 interface Conditions {
   delayMs: number;
+  closeMs: number;
   /** New connections are held from the start. */
   holed: boolean;
-  drop: { readonly pattern: RegExp; readonly done: () => void } | undefined;
+  drop: Drop | undefined;
 }
+
+type Drop =
+  | { readonly what: 'nothing'; readonly type: string; readonly done: () => void }
+  | { readonly what: 'reply'; readonly pattern: RegExp; readonly done: () => void }
+  | { readonly what: 'message'; readonly side: Side; readonly type: string; readonly done: () => void };
 
 /** A client's connection and ours to the server. */
 class Pair {
   readonly closed: Promise<void>;
   readonly #server: Socket;
-  #held = false;
+  readonly #held = new Set<Socket>();
   #ends = 0;
   /** Set while the reply to a statement is awaited in order to be dropped. */
   #dropping: (() => void) | undefined;
-  readonly #fromClient = new Frames(true);
-  readonly #fromServer = new Frames(false);
+  readonly #fromClient: Reader;
+  readonly #fromServer: Reader;
 
   constructor(
     readonly client: Socket,
     host: string,
     port: number,
+    protocol: string,
     private readonly conditions: Conditions,
   ) {
+    this.#fromClient = readerFor(protocol, true);
+    this.#fromServer = readerFor(protocol, false);
     this.#server = connectTcp(port, host);
     for (const socket of [client, this.#server]) socket.setNoDelay(true);
     this.closed = new Promise((resolve) => {
@@ -125,7 +167,7 @@ class Pair {
         socket.on('error', () => {});
         socket.on('close', () => {
           this.#ends += 1;
-          this.cut();
+          this.#afterwards(() => this.cut());
           if (this.#ends === 2) resolve();
         });
       }
@@ -136,13 +178,20 @@ class Pair {
   }
 
   hold(): void {
-    this.#held = true;
-    this.client.pause();
-    this.#server.pause();
+    for (const socket of [this.client, this.#server]) this.#hold(socket);
+  }
+
+  silence(side: Side): void {
+    this.#hold(side === 'client' ? this.client : this.#server);
+  }
+
+  #hold(socket: Socket): void {
+    this.#held.add(socket);
+    socket.pause();
   }
 
   pass(): void {
-    this.#held = false;
+    this.#held.clear();
     this.client.resume();
     this.#server.resume();
   }
@@ -151,11 +200,18 @@ class Pair {
     for (const socket of [this.client, this.#server]) if (!socket.destroyed) socket.resetAndDestroy();
   }
 
-  /** `inspect` answers false for a chunk that must not pass. */
-  #pump(from: Socket, to: Socket, inspect: (chunk: Buffer) => boolean): void {
+  #afterwards(act: () => void): void {
+    const { closeMs } = this.conditions;
+    if (closeMs === 0) act();
+    else setTimeout(act, closeMs);
+  }
+
+  /** `inspect` answers how much of a chunk may pass. */
+  #pump(from: Socket, to: Socket, inspect: (chunk: Buffer) => number): void {
     let last = Promise.resolve();
-    from.on('data', (chunk: Buffer) => {
-      if (!inspect(chunk)) return;
+    from.on('data', (whole: Buffer) => {
+      const chunk = whole.subarray(0, inspect(whole));
+      if (chunk.length === 0) return;
       const { delayMs } = this.conditions;
       if (delayMs === 0) to.write(chunk);
       else
@@ -163,62 +219,65 @@ class Pair {
           .then(() => new Promise((resolve) => setTimeout(resolve, delayMs)))
           .then(() => void to.write(chunk));
     });
-    from.on('end', () => void last.then(() => to.end()));
+    from.on('end', () => void last.then(() => this.#afterwards(() => to.end())));
     // A chunk that was in flight when it was paused comes all the same.
     from.on('resume', () => {
-      if (this.#held) from.pause();
+      if (this.#held.has(from)) from.pause();
     });
   }
 
-  #sees(chunk: Buffer): boolean {
+  #sees(chunk: Buffer): number {
     const { drop } = this.conditions;
-    for (const { type, body } of this.#fromClient.push(chunk)) {
-      if (drop === undefined || this.#dropping !== undefined || (type !== 'Q' && type !== 'P')) continue;
+    const messages = this.#fromClient.push(chunk);
+    if (drop === undefined || this.#dropping !== undefined) return chunk.length;
+    if (drop.what === 'nothing') {
+      if (messages.some(({ type }) => type === drop.type)) {
+        this.conditions.drop = undefined;
+        setImmediate(drop.done);
+      }
+      return chunk.length;
+    }
+    if (drop.what === 'message')
+      return drop.side === 'client' ? this.#without(messages, chunk, drop) : chunk.length;
+    for (const { type, body } of messages) {
+      if (type !== 'Q' && type !== 'P') continue;
       const texts = body.toString('utf8').split('\0');
       // Parse begins with the name of the statement.
-      if (drop.pattern.test((type === 'Q' ? texts[0] : texts[1]) ?? '')) {
-        this.conditions.drop = undefined;
-        this.#dropping = drop.done;
-      }
+      if (!drop.pattern.test((type === 'Q' ? texts[0] : texts[1]) ?? '')) continue;
+      this.conditions.drop = undefined;
+      this.#dropping = drop.done;
+      break;
     }
-    return true;
+    return chunk.length;
   }
 
-  #answered(chunk: Buffer): boolean {
-    const frames = this.#fromServer.push(chunk);
-    if (this.#dropping === undefined) return true;
+  #answered(chunk: Buffer): number {
+    const { drop } = this.conditions;
+    const messages = this.#fromServer.push(chunk);
+    if (drop?.what === 'message' && drop.side === 'server') return this.#without(messages, chunk, drop);
+    if (this.#dropping === undefined) return chunk.length;
     // ReadyForQuery: the statement is over, its transaction committed or not.
-    if (frames.some(({ type }) => type === 'Z')) {
+    if (messages.some(({ type }) => type === 'Z')) {
       this.#dropping();
       this.cut();
     }
-    return false;
+    return 0;
   }
-}
 
-interface Frame {
-  readonly type: string;
-  readonly body: Buffer;
-}
-
-/** Cuts a stream of Postgres messages: a type byte and a length; the client's first message has no type. */
-class Frames {
-  #rest: Buffer = Buffer.alloc(0);
-
-  constructor(private startup: boolean) {}
-
-  push(chunk: Buffer): Frame[] {
-    this.#rest = this.#rest.length === 0 ? chunk : Buffer.concat([this.#rest, chunk]);
-    const frames: Frame[] = [];
-    for (;;) {
-      const header = this.startup ? 0 : 1;
-      if (this.#rest.length < header + 4) return frames;
-      const length = this.#rest.readUInt32BE(header);
-      if (this.#rest.length < header + length) return frames;
-      const type = this.startup ? '' : String.fromCharCode(this.#rest[0] as number);
-      frames.push({ type, body: this.#rest.subarray(header + 4, header + length) });
-      this.#rest = this.#rest.subarray(header + length);
-      this.startup = false;
-    }
+  /** What comes before the message passes; then both ends are gone. */
+  #without(
+    messages: readonly WireMessage[],
+    chunk: Buffer,
+    { type, done }: { readonly type: string; readonly done: () => void },
+  ): number {
+    const found = messages.find((message) => message.type === type);
+    if (found === undefined) return chunk.length;
+    this.conditions.drop = undefined;
+    // After what passes has been written.
+    setImmediate(() => {
+      this.cut();
+      done();
+    });
+    return Math.max(found.at, 0);
   }
 }
