@@ -6,7 +6,7 @@
 import type { ClaimedJob } from './job.js';
 
 /** Time between claims that start at the head: how long a job that came late may wait for a busy worker. */
-const FULL_LOOK_MS = 1_000;
+const FULL_LOOK_MS = 500;
 /** More where such a claim is slow, so that it takes a twentieth of the time at most. */
 const FULL_LOOK_SHARE = 20;
 /** A worker that meets more kinds and priorities than this starts some of them at the head. */

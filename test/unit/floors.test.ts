@@ -5,14 +5,14 @@ import type { ClaimedJob } from '../../src/jobs/job.js';
 const job = (id: string, kind = 'a', priority = 0): ClaimedJob =>
   ({ id, kind, priority, orderingKey: null }) as ClaimedJob;
 
-test('the first claim starts at the head, those of the next second behind the last jobs', () => {
+test('the first claim starts at the head, those of the next half second behind the last jobs', () => {
   const floors = new Floors();
   expect(floors.at(0)).toEqual([]);
   floors.claimed([job('1'), job('2'), job('3', 'a', -1), job('4', 'b')], [], 0, 10);
   expect(floors.at(11)).toEqual(['2', '3', '4']);
   floors.claimed([job('5')], ['2', '3', '4'], 11, 12);
-  expect(floors.at(1_009)).toEqual(['5', '3', '4']);
-  expect(floors.at(1_010)).toEqual([]);
+  expect(floors.at(509)).toEqual(['5', '3', '4']);
+  expect(floors.at(510)).toEqual([]);
 });
 
 test('a claim from the head forgets what was before it', () => {
