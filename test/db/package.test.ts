@@ -42,6 +42,8 @@ const before = process.hrtime.bigint();
 const { enqueue, defineKind } = require('unbroker/enqueue');
 const importMs = Number(process.hrtime.bigint() - before) / 1e6;
 const { fromPgPromise, ...others } = require('unbroker/transactions');
+const { createTesting } = require('unbroker/testing');
+if (typeof createTesting().runAll !== 'function') throw new Error('testing');
 const foreign = Object.keys(require.cache).filter((path) => path.includes('node_modules') && !path.includes('node_modules/unbroker/'));
 const { Client } = require('pg');
 const client = new Client({ connectionString: process.env.DATABASE_URL });
