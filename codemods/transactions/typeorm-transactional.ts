@@ -14,6 +14,8 @@ import { lineOf, type Scope } from '../syntax.js';
 import { autocommits } from './autocommit.js';
 import type { TransactionScope } from './scope.js';
 
+export const name = 'typeorm-transactional';
+
 const PACKAGES = new Set(['typeorm-transactional', 'typeorm-transactional-cls-hooked']);
 /** Propagations that may leave the method without a transaction. */
 const LEAVES = /NOT_SUPPORTED|NEVER|SUPPORTS/;
@@ -42,7 +44,7 @@ export function findTransactional(
     });
   }
   return {
-    idiom: 'typeorm-transactional',
+    idiom: name,
     handle: query.what === 'manager' ? root : `${root}.manager`,
     handleNode: query.handle,
     library: query.library,

@@ -2,11 +2,18 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { matchesKey, parseConfig } from '../../codemods/config.js';
+import { dialectNamed, openingsIn } from '../../codemods/dialects.js';
 import { applyEdits, reindent, removeLines } from '../../codemods/edits.js';
 import { bracketDepth, decode } from '../../codemods/files.js';
+import { parse } from '../../codemods/program.js';
 import { byPrecedence, explain, REASONS } from '../../codemods/reasons.js';
 import { renderDiff } from '../../codemods/render/diff.js';
+import { IDIOMS } from '../../codemods/transactions/idioms.js';
+import { name as pgCallback } from '../../codemods/transactions/pg-callback.js';
+import { name as pgClient } from '../../codemods/transactions/pg-client.js';
+import { name as pgPool } from '../../codemods/transactions/pg-pool.js';
 import { classifySql, insertTarget } from '../../codemods/transactions/sql.js';
+import { name as transactional } from '../../codemods/transactions/typeorm-transactional.js';
 import { decide } from '../../codemods/verdict.js';
 
 describe('SQL', () => {
@@ -132,6 +139,19 @@ describe('reasons and verdicts', () => {
     expect([...table.matchAll(/^\| `([\w-]+)` \|/gm)].map((m) => m[1])).toEqual(REASONS.map((r) => r.code));
   });
 
+  test('every reason has its section with a before and an after, in the order of precedence', () => {
+    const sections = sectionsOf('codemod-reasons.md');
+    expect(sections.map((s) => s.name)).toEqual(REASONS.map((r) => r.code));
+    expect(sections.filter((s) => s.blocks !== 2).map((s) => s.name)).toEqual([]);
+  });
+
+  test('every idiom has its section with a before and an after', () => {
+    const sections = sectionsOf('codemod-idioms.md');
+    const names = [pgClient, pgCallback, pgPool, ...IDIOMS.map((i) => i.name), transactional];
+    expect(sections.map((s) => s.name).sort()).toEqual(names.sort());
+    expect(sections.filter((s) => s.blocks < 2 || s.blocks % 2 !== 0).map((s) => s.name)).toEqual([]);
+  });
+
   test('the first reason decides, the others are told', () => {
     const obstacles = [
       { code: 'loop', what: 'a' },
@@ -163,4 +183,52 @@ test('a patch quotes odd paths as git does', () => {
     leftovers: [],
   };
   expect(renderDiff([change])).toContain('--- "a/a \\"b\\"\\012\\\\.ts"\n');
+});
+
+/** The sections of a page whose titles are code, and how many blocks of code each has. */
+function sectionsOf(page: string): { name: string; blocks: number }[] {
+  const text = readFileSync(new URL(`../../docs/lookup/${page}`, import.meta.url), 'utf8');
+  return text
+    .split(/^## /m)
+    .slice(1)
+    .flatMap((section) => {
+      const name = /^`([\w-]+)`/.exec(section)?.[1];
+      return name === undefined ? [] : [{ name, blocks: section.split(/^```/m).length >> 1 }];
+    });
+}
+
+describe('dialects', () => {
+  const opened = (text: string): (string | undefined)[] => {
+    const file = parse('db.ts', text);
+    return file === undefined ? [] : openingsIn(file).map((o) => o.dialect);
+  };
+
+  test.each([
+    ["import createKnex from 'knex'; createKnex({ client: 'pg' });", 'postgres'],
+    ["import { knex } from 'knex'; knex({ client: 'mysql2' });", 'mysql2'],
+    ["const config = { client: 'sqlite3' }; require('knex')(config);", 'sqlite3'],
+    ["import { Sequelize } from 'sequelize'; new Sequelize('mariadb://localhost/shop');", 'mariadb'],
+    ["import { Sequelize } from 'sequelize'; new Sequelize(url, { dialect: 'postgres' });", 'postgres'],
+    ["import { DataSource } from 'typeorm'; new DataSource({ type: 'cockroachdb' });", 'cockroachdb'],
+    [
+      "import { TypeOrmModule } from '@nestjs/typeorm'; TypeOrmModule.forRootAsync({ useFactory: () => ({ type: 'mysql' }) });",
+      'mysql',
+    ],
+    [
+      "import { Kysely, MysqlDialect } from 'kysely'; new Kysely({ dialect: new MysqlDialect({}) });",
+      'mysql',
+    ],
+    ["import { drizzle } from 'drizzle-orm/better-sqlite3'; drizzle(file);", 'sqlite'],
+    ["import { drizzle } from 'drizzle-orm/postgres-js'; drizzle(sql);", 'postgres'],
+    ["import { MikroORM } from '@mikro-orm/core'; MikroORM.init({ driver: MySqlDriver });", 'mysql'],
+    ["import createKnex from 'knex'; createKnex({ client: process.env.CLIENT });", undefined],
+  ])('%s', (text, dialect) => {
+    expect(opened(text)).toEqual([dialect]);
+  });
+
+  test('a name alone opens nothing', () => {
+    expect(opened("import { knex } from './knex.js'; knex({ client: 'pg' });")).toEqual([]);
+    expect(dialectNamed('postgresql://localhost')).toBe('postgres');
+    expect(dialectNamed('pgbouncer')).toBeUndefined();
+  });
 });
