@@ -2,9 +2,8 @@
  * What freezing asks of a broker's administration, through the management API or, without it, through rabbitmqctl. Each
  * call changes one thing; which things, in which order and back again, is freeze.ts's to say.
  */
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
 import { UnbrokerError } from '../../src/errors.js';
+import type { RunCtl } from './ctl.js';
 
 export interface Policy {
   readonly name: string;
@@ -48,10 +47,10 @@ export interface Admin {
   setPermission(vhost: string, user: string, permission: Permission): Promise<void>;
   publishers(vhost: string): Promise<PublishingConnection[]>;
   closeConnection(id: string, reason: string): Promise<void>;
+  connected(id: string): Promise<boolean>;
 }
 
 const TIMEOUT_MS = 15_000;
-const MAX_ANSWER_BYTES = 32 * 1_048_576;
 
 type Fields = Readonly<Record<string, unknown>>;
 const text = (value: unknown): string => (typeof value === 'string' ? value : '');
@@ -108,6 +107,9 @@ export async function managementAdmin(url: string): Promise<Admin | null> {
     },
     async closeConnection(id, reason) {
       await call('DELETE', `/connections/${name(id)}`, undefined, { 'x-reason': reason });
+    },
+    async connected(id) {
+      return (await list('/connections?columns=name')).some((each) => each['name'] === id);
     },
   };
 }
@@ -167,20 +169,18 @@ function caller(url: string) {
   };
 }
 
-/** Null when there is no rabbitmqctl, or it does not reach this broker. */
-export async function ctlAdmin(command: string, vhost: string): Promise<Admin | null> {
-  const run = async (args: readonly string[]): Promise<string> => {
-    const options = { timeout: TIMEOUT_MS * 2, maxBuffer: MAX_ANSWER_BYTES };
-    return (await promisify(execFile)(command, ['--quiet', ...args], options)).stdout;
-  };
+/** Null when this rabbitmqctl does not reach a broker with this virtual host. */
+export async function ctlAdmin(run: RunCtl, vhost: string): Promise<Admin | null> {
   const list = async (args: readonly string[]): Promise<Fields[]> =>
     JSON.parse((await run([...args, '--formatter', 'json'])) || '[]') as Fields[];
-  try {
-    const vhosts = await list(['list_vhosts']);
-    if (!vhosts.some((each) => each['name'] === vhost)) return null;
-  } catch {
-    return null;
-  }
+  // As a table: in JSON a connection's pid is written in a form that close_connection does not take.
+  const lines = async (args: readonly string[]): Promise<string[][]> =>
+    (await run([...args, '--no-table-headers']))
+      .split('\n')
+      .filter(Boolean)
+      .map((line) => line.split('\t'));
+  const vhosts = await list(['list_vhosts', 'name']);
+  if (!vhosts.some((each) => each['name'] === vhost)) return null;
   const policies = async (of: string): Promise<Policy[]> => {
     return (await list(['list_policies', '-p', of])).map((each) => ({
       ...{ name: text(each['name']), pattern: text(each['pattern']), applyTo: text(each['apply-to']) },
@@ -194,16 +194,10 @@ export async function ctlAdmin(command: string, vhost: string): Promise<Admin | 
     way: 'rabbitmqctl',
     policies,
     async queue(of, queue) {
-      const queues = await list([
-        'list_queues',
-        '-p',
-        of,
-        'name',
-        'policy',
-        'arguments',
-        'effective_policy_definition',
-      ]);
-      return queuePolicy(queues.find((each) => each['name'] === queue) ?? {});
+      const queues = await list(['list_queues', '-p', of, 'name', 'policy', 'arguments']);
+      const found = queues.find((each) => each['name'] === queue) ?? {};
+      const holding = (await policies(of)).find(({ name }) => name === found['policy']);
+      return queuePolicy({ ...found, effective_policy_definition: holding?.definition });
     },
     async putPolicy(of, { name, pattern, definition, priority, applyTo }) {
       const flags = ['--priority', String(priority), '--apply-to', applyTo];
@@ -221,28 +215,28 @@ export async function ctlAdmin(command: string, vhost: string): Promise<Admin | 
       await run(['set_permissions', '-p', of, user, configure, write, read]);
     },
     async publishers(of) {
-      const columns = ['connection', 'user', 'vhost', 'confirm', 'consumer_count'];
-      const names = await list(['list_connections', 'pid', 'name', 'client_properties']);
-      const channels = (await list(['list_channels', ...columns])).filter(
-        (each) => each['vhost'] === of && number(each['consumer_count']) === 0,
-      );
-      const found = channels.map((each) => {
-        const id = text(each['connection']);
-        const connection = names.find((named) => named['pid'] === id);
-        const ours = JSON.stringify(connection?.['client_properties'] ?? '').includes('"unbroker"');
-        return {
-          id,
-          name: text(connection?.['name']) || id,
-          user: text(each['user']),
-          confirms: each['confirm'] === true,
-          ours,
-        };
+      const names = await lines(['list_connections', 'pid', 'name', 'client_properties']);
+      const channels = await lines([
+        'list_channels',
+        'connection',
+        'user',
+        'vhost',
+        'confirm',
+        'consumer_count',
+      ]);
+      const idle = channels.filter(([, , vhostOf, , consumers]) => vhostOf === of && consumers === '0');
+      const found = idle.map(([id = '', user = '', , confirm]) => {
+        const [, name = id, properties = ''] = names.find(([pid]) => pid === id) ?? [];
+        return { id, name, user, confirms: confirm === 'true', ours: properties.includes('"unbroker"') };
       });
       return byConnection(found.filter(({ ours }) => !ours).map(({ ours: _, ...each }) => each));
     },
     async closeConnection(id, reason) {
       // One that has gone by itself is no error.
       await run(['close_connection', id, reason]).catch(() => undefined);
+    },
+    async connected(id) {
+      return (await lines(['list_connections', 'pid'])).some(([pid]) => pid === id);
     },
   };
 }

@@ -164,9 +164,14 @@ async function closeOne(
 ): Promise<void> {
   const group = groups[0]?.name ?? '';
   const { id, name: target, user } = connection;
-  await change(options, { group, step: 'connection', target, before: { user } }, () =>
-    options.admin.closeConnection(id, 'frozen for the move to the jobs table'),
-  );
+  await change(options, { group, step: 'connection', target, before: { user } }, async () => {
+    await options.admin.closeConnection(id, 'frozen for the move to the jobs table');
+    const deadline = performance.now() + APPLIED_WITHIN_MS;
+    while (await options.admin.connected(id)) {
+      if (performance.now() > deadline) throw failed(`the connection ${target} is still there`);
+      await sleep(POLL_MS);
+    }
+  });
 }
 
 interface Refusing {

@@ -1,6 +1,7 @@
 /** What `unbroker drain freeze` and `thaw` do: stop publishers without losing a message, and let them go again. */
 import { type Admin, ctlAdmin, managementAdmin } from '../../adapters/rabbitmq/admin.js';
 import { type Broker, connectBroker, managementUrlOf } from '../../adapters/rabbitmq/broker.js';
+import { ctlCommand } from '../../adapters/rabbitmq/ctl.js';
 import {
   type FreezeResult,
   freezeGroups,
@@ -114,8 +115,8 @@ const BACK = {
 
 async function adminOf(amqpUrl: string, broker: Broker): Promise<Admin | null> {
   const url = process.env['RABBITMQ_MANAGEMENT_URL'] || managementUrlOf(amqpUrl);
-  const command = process.env['RABBITMQCTL'] || 'rabbitmqctl';
-  return (await managementAdmin(url)) ?? (await ctlAdmin(command, broker.vhost));
+  const shell = process.env['RABBITMQCTL'];
+  return (await managementAdmin(url)) ?? (shell ? await ctlAdmin(ctlCommand(shell), broker.vhost) : null);
 }
 
 function byHand(broker: Broker, groups: readonly GroupPlan[]): UnbrokerError {
@@ -126,9 +127,9 @@ function byHand(broker: Broker, groups: readonly GroupPlan[]): UnbrokerError {
 function unreachable(): UnbrokerError {
   return new UnbrokerError(
     'freeze-unreachable',
-    'Neither a management API with an administrator nor rabbitmqctl reaches this broker',
+    'Neither a management API with an administrator nor RABBITMQCTL reaches this broker',
     {
-      hint: 'Set RABBITMQ_MANAGEMENT_URL, or run this on the broker as its user, or stop publishers by hand (above, and unbroker drain freeze in the docs).',
+      hint: 'Set RABBITMQ_MANAGEMENT_URL, or RABBITMQCTL to how rabbitmqctl is run, or take the steps above by hand.',
     },
   );
 }

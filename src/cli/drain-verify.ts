@@ -1,5 +1,5 @@
 /** What `unbroker drain verify` does: reckons the books of every drained group again, prints them, keeps them in a file. */
-import { closeSync, fsyncSync, mkdirSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
+import { closeSync, fsyncSync, openSync, renameSync, rmSync, writeSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
@@ -127,7 +127,6 @@ function openBooksFile(path: string): BooksFile {
   const draft = join(dirname(target), `.${basename(target)}.${process.pid}`);
   let descriptor: number | undefined;
   try {
-    mkdirSync(dirname(target), { recursive: true });
     descriptor = openSync(draft, 'wx', 0o600);
   } catch (error) {
     throw new UnbrokerError(
