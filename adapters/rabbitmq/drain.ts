@@ -26,6 +26,7 @@ export interface DrainPool extends Queryable {
 export interface DrainClient extends Queryable {
   release(destroy?: boolean): void;
   on?(event: 'error', listener: (error: Error) => void): unknown;
+  off?(event: 'error', listener: (error: Error) => void): unknown;
 }
 
 export interface DrainProgress {
@@ -80,6 +81,9 @@ const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 10_000;
 const NOTHING: Totals = { rows: 0, unmapped: 0, excluded: 0, expired: 0, absorbed: 0, inexact: 0 };
 
+/** A client that dies in our hands reports it on the query that we wait for. */
+const ignore = (): void => undefined;
+
 /** Throws `drain-busy`, `drain-not-frozen`, `drain-ambiguous` (exit 3), `drain-stalled`, `drain-lease-lost`, `amqp-…`. */
 export async function drainGroup(options: DrainOptions): Promise<DrainResult> {
   const drain = new GroupDrain(options);
@@ -127,8 +131,7 @@ class GroupDrain {
     try {
       for (let lane = 0; lane < LANES; lane += 1) {
         const client = await pool.connect();
-        // A client that dies in our hands reports it on the query that we wait for.
-        client.on?.('error', () => undefined);
+        client.on?.('error', ignore);
         clients.push(client);
       }
       const run = await this.#openRun(broker);
@@ -141,7 +144,11 @@ class GroupDrain {
     } finally {
       stopRenewing();
       // The clients first: one may hold the lease row.
-      for (const client of clients) client.release(!clean);
+      for (const client of clients) {
+        // One that goes back to the pool serves the next group, which listens again; one that is thrown away may yet fail.
+        if (clean) client.off?.('error', ignore);
+        client.release(!clean);
+      }
       await broker.close();
       if (this.#run !== undefined) await this.#lease.release(this.#run.id);
     }
@@ -203,11 +210,18 @@ class GroupDrain {
   async #close(end: ImportEnd, { run, initial, expected }: Position): Promise<DrainResult> {
     this.#totals = end.totals;
     if (end.interrupted) return this.interrupted();
-    const { pool } = this.options;
+    const { pool, log, group } = this.options;
+    const doubtfulIds = await this.#ledger.doubtfulIds(pool, run.id);
+    if (doubtfulIds > 0) {
+      log.warn(
+        { group: group.name, run: run.id, ids: doubtfulIds },
+        'message ids came with different contents, all of them are kept',
+      );
+    }
     const books = closeBooks({
       ...{ initial, totals: end.totals, remaining: end.remaining },
       ...{ interrupted: run.interrupted, expectedLeft: expected.size },
-      doubtfulIds: await this.#ledger.doubtfulIds(pool, run.id),
+      doubtfulIds,
     });
     if (!(await this.#ledger.finish(pool, run.id, this.#lease.holder.name, books))) throw leaseLost();
     return this.#result(false, books);

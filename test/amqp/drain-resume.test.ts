@@ -5,6 +5,7 @@ import amqp from 'amqplib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
 import type { DrainResult } from '../../adapters/rabbitmq/drain.js';
+import { SILENT } from '../../src/log.js';
 import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
 
@@ -284,4 +285,34 @@ test('what arrives meanwhile is imported and counted apart', async () => {
   await sleep(500);
   await fill(10);
   expect((await draining).books).toMatchObject({ initial: 200, arrived: 10, rows: 210, balanced: true });
+});
+
+test('one id with two contents: both are rows, and the books and the log say how many', async () => {
+  const warnings: object[] = [];
+  const log = { ...SILENT, warn: (fields: object) => warnings.push(fields) };
+  await world.publish('', QUEUE, { n: 1 }, { messageId: 'order-1' });
+  await world.publish('', QUEUE, { n: 2 }, { messageId: 'order-1' });
+  // The same contents on another attempt are a retry, and without an id nothing is said.
+  for (const attempt of [1, 2])
+    await world.publish('', QUEUE, { n: 3 }, { messageId: 'order-3', headers: { attempt } });
+  for (const n of [4, 5]) await world.publish('', QUEUE, { n });
+  const { runId, books } = await drain({ log });
+  expect(books).toMatchObject({ rows: 6, balanced: true });
+  expect(books.remarks).toContainEqual(expect.stringMatching(/^1 message ids came with different contents/));
+  expect(warnings).toEqual([{ group: QUEUE, run: runId, ids: 1 }]);
+});
+
+test('the pool’s clients go back as they came, however many groups there are', async () => {
+  const listeners = async (): Promise<number[]> => {
+    const clients = await Promise.all(Array.from({ length: 4 }, () => world.database.pool.connect()));
+    const counts = clients.map((client) => client.listenerCount('error'));
+    for (const client of clients) client.release();
+    return counts;
+  };
+  const before = await listeners();
+  for (let group = 0; group < 2; group += 1) {
+    await fill(2);
+    await drain();
+  }
+  expect(await listeners()).toEqual(before);
 });
