@@ -12,6 +12,7 @@ const groups: Readonly<Record<string, () => Promise<Group>>> = {
   undo: async () => (await import('./undo.js')).faultsUndo,
   shim: async () => (await import('./shim.js')).faultsShim,
   chaos: async () => (await import('./chaos.js')).faultsChaos,
+  failover: async () => (await import('./failover.js')).faultsFailover,
   model: async () => (await import('./model.js')).faultsModel,
   pgbouncer: async () => (await import('./pgbouncer.js')).faultsPgBouncer,
   codemod: async () => (await import('./codemod.js')).faultsCodemod,

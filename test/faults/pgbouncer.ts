@@ -67,9 +67,9 @@ export async function faultsPgBouncer(): Promise<object> {
         ...{
           suites: report.testResults.length,
           passed: report.numPassedTests,
-          failed: report.numFailedTests,
+          failed: failures.length,
         },
-        failures,
+        ...{ leftOut: [LEFT_OUT], failures },
       };
     } finally {
       await bouncer.close();

@@ -15,7 +15,7 @@ import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
 import { bundled, Supervised } from './processes.js';
 
-interface World {
+export interface World {
   readonly db: JobsDatabase;
   readonly sink: EffectsSink;
   /** A supervised worker process. */
@@ -23,7 +23,10 @@ interface World {
 }
 
 /** A fresh audited table, a sink, and whatever was started ended in the end. */
-async function inWorld<T>(server: PostgresServer, run: (world: World) => Promise<T>): Promise<T> {
+export async function inWorld<T>(
+  server: Pick<PostgresServer, 'url'>,
+  run: (world: World) => Promise<T>,
+): Promise<T> {
   const db = await jobsDatabase({ server });
   const sink = await startEffectsSink();
   const started: Supervised[] = [];
@@ -176,7 +179,7 @@ export async function killCycles(server: PostgresServer, cycles: number): Promis
   }
 }
 
-async function judge(db: JobsDatabase, effects: readonly Effect[], journals: readonly string[]) {
+export async function judge(db: JobsDatabase, effects: readonly Effect[], journals: readonly string[]) {
   const { rows } = await db.pool.query<{ id: string; key: string; state: string; max: number }>(
     `select id::text, dedupe_key as key, state, max_attempts as max from unbroker.jobs`,
   );
