@@ -92,11 +92,8 @@ test('--idle-exit-ms: tables for a person, the progress line, exit 0', { timeout
 });
 
 test('what cannot be meant is refused with exit 2 and one line', { timeout: 60_000 }, async () => {
-  const cases = ['--idle-exit-ms 5', '--idle-exit-ms 1s', '--rate 0'].map(async (args) => {
-    const bridge = start(args.split(' '));
-    const { code } = await bridge.waitForExit(60_000);
-    expect([args, code, bridge.stderr.trim().split('\n').length]).toEqual([args, 2, 1]);
-    expect(bridge.stderr).toContain(`${args.split(' ')[0]} is not valid`);
-  });
-  await Promise.all(cases);
+  const bridge = start(['--idle-exit-ms', '1s']);
+  const { code } = await bridge.waitForExit(60_000);
+  expect([code, bridge.stderr.trim().split('\n').length]).toEqual([2, 1]);
+  expect(bridge.stderr).toContain('--idle-exit-ms is not valid. It must be a whole number of milliseconds');
 });
