@@ -40,6 +40,11 @@ export class Resolver {
     return this.roles.roleOf(expression);
   }
 
+  /** The role that a type's name gives, where the type itself is an alias of something nameless. */
+  roleOfAnnotation(node: ts.TypeNode): Role | undefined {
+    return this.roles.named(node);
+  }
+
   /** Whether a variable or property is ever assigned after its declaration. */
   isReassigned(symbol: ts.Symbol): boolean {
     return this.index.isReassigned(symbol);

@@ -236,6 +236,20 @@ export class Roles {
     if (ts.isIdentifier(name) && name.text === 'Promise' && node.typeArguments?.[0] !== undefined) {
       return this.annotated(node.typeArguments[0], seen);
     }
+    return this.named(node);
+  }
+
+  /** Where an import of the repository's own leads into a package: a client that Prisma wrote beside the sources. */
+  private packageBehind(imported: ts.Symbol | undefined): string | undefined {
+    if (imported === undefined || !(imported.flags & ts.SymbolFlags.Alias)) return undefined;
+    const declaration = this.checker.getAliasedSymbol(imported).declarations?.[0];
+    return declaration === undefined ? undefined : declaredIn(declaration);
+  }
+
+  /** By the import that a type's name leads to. */
+  named(node: ts.TypeNode): Role | undefined {
+    if (!ts.isTypeReferenceNode(node)) return undefined;
+    const name = node.typeName;
     const last = ts.isIdentifier(name) ? name : name.right;
     const base = ts.isIdentifier(name) ? undefined : name.left;
     const imported = this.checker.getSymbolAtLocation(
@@ -243,7 +257,8 @@ export class Roles {
     );
     const declaration = imported?.declarations?.[0];
     const specifier = declaration === undefined ? undefined : specifierOf(declaration);
-    const pkg = specifier === undefined ? undefined : packageOfSpecifier(specifier);
+    const pkg =
+      (specifier === undefined ? undefined : packageOfSpecifier(specifier)) ?? this.packageBehind(imported);
     if (pkg === undefined || declaration === undefined) return undefined;
     const original = ts.isImportSpecifier(declaration)
       ? (declaration.propertyName ?? declaration.name).text

@@ -28,6 +28,7 @@ import { CallbackFinder } from './transactions/callback.js';
 import type { Idiom } from './transactions/idiom.js';
 import { LibraryCallbacks } from './transactions/library-callback.js';
 import { libraryStatements } from './transactions/manual.js';
+import { findPassedIn } from './transactions/passed-in.js';
 import { PgHelpers } from './transactions/pg-callback.js';
 import { find as findClient, transactionStatements } from './transactions/pg-client.js';
 import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
@@ -155,7 +156,10 @@ export class SiteReader {
       ...transactionStatements(scope, this.effects),
       ...libraryStatements(scope, this.resolver),
     ].sort((a, b) => a.statement.pos - b.statement.pos);
-    return findClient(scope, statement, this.effects, this.handles.key, statements, this.writes);
+    return (
+      findClient(scope, statement, this.effects, this.handles.key, statements, this.writes) ??
+      findPassedIn(scope, statement, this.resolver, this.effects, this.writes)
+    );
   }
 
   private judgeTransaction(
