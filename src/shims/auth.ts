@@ -3,6 +3,7 @@
  */
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { Service } from './config.js';
+import { kindFits } from './operations.js';
 
 export interface Principal {
   readonly name: string;
@@ -18,8 +19,10 @@ export interface Grants {
 }
 
 export interface ApiKey extends Principal {
-  /** SHA-256 of the key. */
+  /** SHA-256 of the key, or of the certificate's bytes. */
   readonly digest: Buffer;
+  /** How it is shown. `secret`: sent as it is, or a JWT signed with it. Default. */
+  readonly scheme?: 'secret' | 'hmac' | 'certificate';
   /** The key itself, where it came from the environment: a signature cannot be checked with a digest. */
   readonly secret?: string;
 }
@@ -46,8 +49,65 @@ export function principalOf(key: string | null, keys: readonly ApiKey[]): Princi
   if (key === null) return null;
   const digest = digestOf(key);
   let found: Principal | null = null;
-  for (const candidate of keys) if (timingSafeEqual(candidate.digest, digest)) found = candidate;
+  for (const candidate of keys)
+    if ((candidate.scheme ?? 'secret') === 'secret' && timingSafeEqual(candidate.digest, digest))
+      found = candidate;
   return found;
+}
+
+/** `fingerprint`: hex SHA-256 of a certificate that the TLS layer has verified. */
+export function principalOfCertificate(
+  fingerprint: string | null,
+  keys: readonly ApiKey[],
+): Principal | null {
+  if (fingerprint === null) return null;
+  const digest = Buffer.from(fingerprint, 'hex');
+  return keys.find(({ scheme, digest: known }) => scheme === 'certificate' && known.equals(digest)) ?? null;
+}
+
+/** What a signed request carries, besides itself. */
+export interface Signature {
+  readonly name: string;
+  /** Epoch seconds. */
+  readonly timestamp: string;
+  readonly value: Buffer;
+}
+
+const MAX_AGE_MS = 300_000;
+
+/** `X-Key`, `X-Timestamp`, `X-Signature: v1=<hex>`; null when it is not signed. */
+export function signatureOf(
+  headers: Readonly<Record<string, string | string[] | undefined>>,
+): Signature | null {
+  const { 'x-key': name, 'x-timestamp': timestamp, 'x-signature': value } = headers;
+  if (typeof value !== 'string') return null;
+  const hex = /^v1=([0-9a-f]{64})$/.exec(value)?.[1] ?? '';
+  const texts = typeof name === 'string' && typeof timestamp === 'string' ? { name, timestamp } : null;
+  return { ...(texts ?? { name: '', timestamp: '' }), value: Buffer.from(hex, 'hex') };
+}
+
+/** Who says that he signed it: its time is right and there is such a key. The signature itself covers the body. */
+export function signer(
+  { name, timestamp }: Signature,
+  keys: readonly ApiKey[],
+  nowMs: number,
+): ApiKey | null {
+  const fresh = /^\d{1,12}$/.test(timestamp) && Math.abs(nowMs - Number(timestamp) * 1_000) <= MAX_AGE_MS;
+  return (fresh && keys.find((key) => key.scheme === 'hmac' && key.name === name)) || null;
+}
+
+/** HMAC-SHA256 over time, method, request target and the body's SHA-256, a line each. */
+export function signs(
+  { timestamp, value }: Signature,
+  { secret }: ApiKey,
+  method: string,
+  target: string,
+  body: Buffer,
+): boolean {
+  if (secret === undefined) return false;
+  const text = [timestamp, method, target, createHash('sha256').update(body).digest('hex')].join('\n');
+  const expected = createHmac('sha256', secret).update(text).digest();
+  return value.length === expected.length && timingSafeEqual(value, expected);
 }
 
 export function mayUse({ grants }: Principal, service: Service, verb: 'read' | 'write'): boolean {
@@ -55,10 +115,7 @@ export function mayUse({ grants }: Principal, service: Service, verb: 'read' | '
 }
 
 export function mayEnqueue({ grants }: Principal, kind: string): boolean {
-  if (grants.kinds === undefined) return true;
-  return grants.kinds.some((pattern) =>
-    pattern.endsWith('*') ? kind.startsWith(pattern.slice(0, -1)) : kind === pattern,
-  );
+  return kindFits(grants.kinds, kind);
 }
 
 /** A token older or newer than this is refused, as GOV.UK does. */
@@ -79,7 +136,7 @@ export function principalOfJwt(token: string, keys: readonly ApiKey[], nowMs: nu
   const given = Buffer.from(signature, 'base64url');
   let found: Principal | null = null;
   for (const key of keys) {
-    if (key.secret === undefined) continue;
+    if (key.secret === undefined || key.scheme === 'hmac') continue;
     const { issuer, secret } = jwtKey(key.name, key.secret);
     const expected = createHmac('sha256', secret).update(`${head}.${claims}`).digest();
     const same = given.length === expected.length && timingSafeEqual(given, expected);

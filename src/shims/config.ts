@@ -2,7 +2,7 @@
  * The `serve` section of the config and its check. Pure. Keys are named by environment variable or given as digests:
  * the config file itself never holds one.
  */
-import { arrayOf, type Checker, integer, invalid, object, oneOf, record, string } from '../check.js';
+import { arrayOf, boolean, type Checker, integer, invalid, object, oneOf, record, string } from '../check.js';
 import { LIMITS } from '../jobs/job.js';
 
 export interface ServeConfig {
@@ -23,12 +23,21 @@ export interface ServeConfig {
   readonly targets?: Readonly<Record<string, string>>;
   /** Connections at once. Default 1000. */
   readonly maxConnections?: number;
+  /** HTTPS, TLS 1.2 or newer. Files relative to the config's. */
+  readonly tls?: TlsConfig;
+}
+
+export interface TlsConfig {
+  readonly certFile: string;
+  readonly keyFile: string;
+  /** Who signs clients' certificates: with it they are asked for one. */
+  readonly caFile?: string;
 }
 
 /** What a contract stands in for; keys can be limited to some. */
 export type Service = 'notification' | 'scheduling' | 'retry';
 
-/** Exactly one of `env` and `sha256`. What is absent of services, verbs and kinds is not limited. */
+/** Exactly one of `env`, `sha256` and `certificate`. What is absent of services, verbs and kinds is not limited. */
 export interface KeyConfig {
   /** In logs and in the requests table. */
   readonly name: string;
@@ -36,6 +45,10 @@ export interface KeyConfig {
   readonly env?: string;
   /** Hex SHA-256 of the key. */
   readonly sha256?: string;
+  /** Hex SHA-256 of the client's certificate (its fingerprint), with `serve.tls`. */
+  readonly certificate?: string;
+  /** True: the key signs each request and is never sent; only with `env`. */
+  readonly hmac?: boolean;
   readonly services?: readonly Service[];
   readonly verbs?: readonly ('read' | 'write')[];
   /** `notify.*` means all kinds that start so. */
@@ -54,6 +67,8 @@ const checkKey = object(
     name: string({ maxLength: 100, pattern: /^[A-Za-z0-9._-]+$/, expected: 'letters, digits, dots, dashes' }),
     env: string({ pattern: /^[A-Z_][A-Z0-9_]*$/, expected: 'the name of an environment variable' }),
     sha256: string({ pattern: /^[0-9a-f]{64}$/, expected: '64 hexadecimal digits' }),
+    certificate: string({ pattern: /^[0-9a-f]{64}$/, expected: '64 hexadecimal digits' }),
+    hmac: boolean,
     services: arrayOf(oneOf('notification', 'scheduling', 'retry'), 3),
     verbs: arrayOf(oneOf('read', 'write'), 2),
     kinds: arrayOf(kind, 100),
@@ -69,6 +84,7 @@ const shape = object({
   kinds: arrayOf(kind),
   targets: targets(),
   maxConnections: integer(1, 100_000),
+  tls: object({ certFile: string(), keyFile: string(), caFile: string() }, ['certFile', 'keyFile']),
 });
 
 function targets(): Checker<Record<string, string>> {
@@ -87,8 +103,13 @@ export function checkServeConfig(value: unknown, path = 'config.serve'): ServeCo
   const config = shape(value, path);
   const names = new Set<string>();
   for (const [index, key] of (config.keys ?? []).entries()) {
-    if ((key.env === undefined) === (key.sha256 === undefined))
-      throw invalid(`${path}.keys[${index}]`, 'given exactly one of env and sha256');
+    const { env, sha256, certificate, hmac = false } = key;
+    if ([env, sha256, certificate].filter((one) => one !== undefined).length !== 1)
+      throw invalid(`${path}.keys[${index}]`, 'given exactly one of env, sha256 and certificate');
+    if (hmac && env === undefined)
+      throw invalid(`${path}.keys[${index}].hmac`, 'with env: a digest signs nothing');
+    if (certificate !== undefined && config.tls?.caFile === undefined)
+      throw invalid(`${path}.tls.caFile`, 'given, where a key is a certificate');
     if (names.has(key.name)) throw invalid(`${path}.keys[${index}].name`, 'used once');
     names.add(key.name);
   }

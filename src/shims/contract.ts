@@ -7,7 +7,15 @@ import type { Job } from '../jobs/job.js';
 import type { JsonNode } from '../json-text.js';
 import type { Renderer } from '../notify/templates.js';
 import type { Service } from './config.js';
-import type { Answer, Parsed, Refusal, ResultOf, Scope, ShimResponse } from './operations.js';
+import {
+  type Answer,
+  kindFits,
+  type Parsed,
+  type Refusal,
+  type ResultOf,
+  type Scope,
+  type ShimResponse,
+} from './operations.js';
 
 export * from './operations.js';
 
@@ -114,7 +122,9 @@ export function defineContract(contract: Contract): Contract {
 
 export function inScope(job: Job, scope: Scope): boolean {
   return (
-    job.kind.startsWith(scope.kindPrefix ?? '') && (job.source ?? '').startsWith(scope.sourcePrefix ?? '')
+    job.kind.startsWith(scope.kindPrefix ?? '') &&
+    (job.source ?? '').startsWith(scope.sourcePrefix ?? '') &&
+    kindFits(scope.kinds, job.kind)
   );
 }
 

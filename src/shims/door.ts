@@ -13,7 +13,11 @@ import {
   type Principal,
   presentedKey,
   principalOf,
+  principalOfCertificate,
   principalOfJwt,
+  signatureOf,
+  signer,
+  signs,
 } from './auth.js';
 import {
   type AnyRoute,
@@ -28,6 +32,7 @@ import {
 } from './contract.js';
 import { type Core, parseWith } from './core.js';
 import {
+  hasBody,
   idempotencyKeyOf,
   isLoopbackHost,
   type RequestHead,
@@ -87,11 +92,15 @@ export class Door {
    * Before the body is read: who it is, or why not. `mounted` is undefined where no contract's route is, and null for a
    * request that still waits for leave to send its body, when no route has been looked for.
    */
-  admit(head: RequestHead, mounted: Mounted | undefined | null): Principal | Refusal {
+  admit(
+    head: RequestHead,
+    mounted: Mounted | undefined | null,
+    certificate: string | null = null,
+  ): Principal | Refusal {
     // A request that waits for leave to send its body comes again, with its route.
     const refused = refuseHead(head, mounted === null || (mounted?.rawPrefix ?? null) !== null);
     if (refused !== null) return refused;
-    const principal = this.#authenticate(head, mounted);
+    const principal = this.#authenticate(head, mounted, certificate);
     if (isRefusal(principal) || mounted === undefined) return principal;
     if (mounted !== null && !mayUse(principal, mounted.contract.service, mounted.verb))
       return new Refusal(403, 'not-allowed', 'this key may not do that');
@@ -99,12 +108,25 @@ export class Door {
     return refuseBodyHead(head, this.options.bodyBytes, anyMedia) ?? principal;
   }
 
-  #authenticate(head: RequestHead, mounted: Mounted | undefined | null): Principal | Refusal {
+  #authenticate(
+    head: RequestHead,
+    mounted: Mounted | undefined | null,
+    certificate: string | null,
+  ): Principal | Refusal {
     const { keys } = this.options;
     if (keys.length === 0 && !isLoopbackHost(head))
       return new Refusal(403, 'host-refused', 'without API keys only localhost is served');
     const unknown = () =>
       new Refusal(401, 'key-missing', 'a valid API key is needed, as Authorization: Bearer');
+    const known = principalOfCertificate(certificate, keys);
+    if (known !== null) return known;
+    const signature = signatureOf(head.headers);
+    if (signature !== null) {
+      const claimed = signer(signature, keys, Date.now());
+      // Without a body all is there to check; with one, serve checks it. Where nothing serves, nobody would.
+      const whole = !hasBody(head) && claimed !== null && this.#signed(head, claimed, Buffer.alloc(0));
+      return claimed !== null && (whole || (mounted !== undefined && hasBody(head))) ? claimed : unknown();
+    }
     const presented = presentedKey(head.headers);
     if (mounted === null || mounted?.contract.auth === 'jwt') {
       const signed = presented === null ? null : principalOfJwt(presented, keys, Date.now());
@@ -113,8 +135,18 @@ export class Door {
     return principalOf(presented, keys) ?? unknown();
   }
 
+  #signed(head: RequestHead, key: Principal, bytes: Buffer): boolean {
+    const signature = signatureOf(head.headers);
+    const found = this.options.keys.find(({ name, scheme }) => name === key.name && scheme === 'hmac');
+    if (signature === null || found === undefined) return false;
+    return signs(signature, found, head.method ?? '', head.url ?? '', bytes);
+  }
+
   async serve(mounted: Mounted, { head, params, bytes, principal }: Arrived): Promise<ShimResponse> {
-    const { core, context, answerTimeoutMs } = this.options;
+    const { core, context, answerTimeoutMs, keys } = this.options;
+    const mustSign = keys.some(({ name, scheme }) => name === principal.name && scheme === 'hmac');
+    if (mustSign && !this.#signed(head, principal, bytes ?? Buffer.alloc(0)))
+      throw new Refusal(401, 'signature-wrong', 'the signature does not fit the request');
     if (mounted.body === 'none' && bytes !== null && bytes.length > 0)
       throw new Refusal(400, 'unexpected-body', 'this route takes no body');
     const request = {
@@ -125,8 +157,7 @@ export class Door {
       bytes: mounted.body === 'any' ? (bytes ?? Buffer.alloc(0)) : Buffer.alloc(0),
       rest: mounted.rawPrefix === null ? '' : (head.url ?? '').slice(mounted.rawPrefix.length),
     };
-    const parsed = await this.#parse(mounted.route, request, context);
-    checkKinds(parsed, principal);
+    const parsed = checkKinds(await this.#parse(mounted.route, request, context), principal);
     const key = requestKey(head, bytes, principal);
     return within(core.run(mounted.route, traced(parsed, head), key), answerTimeoutMs);
   }
@@ -179,10 +210,47 @@ export function renderRefusal(refusal: Refusal, mounted: Mounted | undefined): S
   return (mounted.route.errors ?? mounted.contract.errors)(refusal);
 }
 
-function checkKinds(parsed: Parsed, principal: Principal): void {
-  if (parsed.type !== 'enqueue') return;
-  if (!parsed.jobs.every(({ kind }) => mayEnqueue(principal, kind)))
-    throw new Refusal(403, 'not-allowed', 'this key may not enqueue that kind');
+const kindsOf = ({ grants: { kinds } }: Principal) => (kinds === undefined ? {} : { kinds });
+
+/** Kinds that a request would put in, whatever it calls them. What an edit makes of a row is known only then. */
+function checkKinds(parsed: Parsed, principal: Principal): Parsed {
+  const refuse = (kind: string): void => {
+    if (!mayEnqueue(principal, kind))
+      throw new Refusal(403, 'not-allowed', 'this key may not enqueue that kind');
+  };
+  switch (parsed.type) {
+    case 'enqueue':
+      for (const { kind } of parsed.jobs) refuse(kind);
+      return parsed;
+    case 'replace-job':
+      refuse(parsed.job.kind);
+      return parsed;
+    case 'put-schedule':
+      refuse(parsed.draft.kind);
+      return parsed;
+    case 'edit-job':
+      return { ...parsed, edit: (job) => checked(parsed.edit(job), job.kind) };
+    case 'edit-schedule':
+      return {
+        ...parsed,
+        editJob: (job) => checked(parsed.editJob(job), job.kind),
+        editSchedule: (schedule) => checked(parsed.editSchedule(schedule), schedule.kind),
+      };
+    case 'change':
+    case 'change-many':
+    case 'change-schedule':
+      // A row of another kind is as good as none to who may not run it.
+      return { ...parsed, scope: { ...parsed.scope, ...kindsOf(principal) } };
+    default:
+      return parsed;
+  }
+
+  /** Both what it was and what it becomes: an edit runs it. */
+  function checked<T extends { readonly kind?: string }>(edit: T, kind: string): T {
+    refuse(kind);
+    refuse(edit.kind ?? kind);
+    return edit;
+  }
 }
 
 function requestKey(head: RequestHead, bytes: Buffer | null, principal: Principal): RequestKey | null {

@@ -1,6 +1,8 @@
 /**
  * The HTTP door put together: from the config to a server that can listen. Contracts are listed here and nowhere else.
  */
+import { readFileSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Store } from '../jobs/store.js';
 import { errorFields, type Log } from '../log.js';
@@ -11,7 +13,7 @@ import type { Rendering } from '../notify/rendering.js';
 import { createTemplateTable } from '../notify/template-table.js';
 import { createSchedules } from '../schedules.js';
 import { type ApiKey, digestOf } from './auth.js';
-import type { KeyConfig, ServeConfig } from './config.js';
+import type { KeyConfig, ServeConfig, TlsConfig } from './config.js';
 import type { Contract, ContractContext } from './contract.js';
 import { Core, type CorePool } from './core.js';
 import { govukNotifyContract } from './govuk-notify.js';
@@ -75,6 +77,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
     }),
     ...(rendering === null ? {} : { loadTemplate: rendering.load }),
     keys,
+    ...(serve.tls === undefined ? {} : { tls: readTls(serve.tls, options.directory) }),
     log,
     ping: () => pool.query('select 1'),
     onAnswered: options.onAnswered,
@@ -120,7 +123,7 @@ function contextOf(
 }
 
 function readKey(
-  { name, env, sha256, services, verbs, kinds }: KeyConfig,
+  { name, env, sha256, certificate, hmac, services, verbs, kinds }: KeyConfig,
   environment: Readonly<Record<string, string | undefined>>,
 ): ApiKey {
   const grants = {
@@ -128,13 +131,40 @@ function readKey(
     ...(verbs === undefined ? {} : { verbs }),
     ...(kinds === undefined ? {} : { kinds }),
   };
+  if (certificate !== undefined)
+    return { name, grants, digest: Buffer.from(certificate, 'hex'), scheme: 'certificate' };
   if (sha256 !== undefined) return { name, grants, digest: Buffer.from(sha256, 'hex') };
   const value = environment[env ?? ''] ?? '';
-  if (value.length >= MIN_KEY_LENGTH) return { name, grants, digest: digestOf(value), secret: value };
+  if (value.length >= MIN_KEY_LENGTH)
+    return {
+      name,
+      grants,
+      digest: digestOf(value),
+      secret: value,
+      scheme: hmac === true ? 'hmac' : 'secret',
+    };
   throw new UnbrokerError('key-missing', `The API key of ${name} is not set or too short`, {
     hint: `Set ${env} to at least ${MIN_KEY_LENGTH} characters, for example from: openssl rand -hex 32`,
     exitStatus: EXIT.badInput,
   });
+}
+
+/** Throws UnbrokerError `tls-unreadable`. */
+function readTls({ certFile, keyFile, caFile }: TlsConfig, directory: string) {
+  try {
+    const read = (file: string): Buffer => readFileSync(resolve(directory, file));
+    return {
+      cert: read(certFile),
+      key: read(keyFile),
+      ...(caFile === undefined ? {} : { ca: read(caFile) }),
+    };
+  } catch (error) {
+    throw new UnbrokerError('tls-unreadable', 'A file of serve.tls cannot be read', {
+      hint: 'Check certFile, keyFile and caFile; they are relative to the config file.',
+      exitStatus: EXIT.badInput,
+      cause: error,
+    });
+  }
 }
 
 const MIN_KEY_LENGTH = 16;

@@ -46,6 +46,15 @@ export function isRefusal(value: unknown): value is Refusal {
 export interface Scope {
   readonly kindPrefix?: string;
   readonly sourcePrefix?: string;
+  /** Only these; `notify.*` means all that start so. */
+  readonly kinds?: readonly string[];
+}
+
+export function kindFits(patterns: readonly string[] | undefined, kind: string): boolean {
+  if (patterns === undefined) return true;
+  return patterns.some((pattern) =>
+    pattern.endsWith('*') ? kind.startsWith(pattern.slice(0, -1)) : kind === pattern,
+  );
 }
 
 export interface Enqueue {

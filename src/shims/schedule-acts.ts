@@ -12,6 +12,7 @@ import {
   type EditSchedule,
   type FindSchedule,
   type FoundSchedule,
+  kindFits,
   type ListSchedules,
   type PutSchedule,
   Refusal,
@@ -34,7 +35,8 @@ async function findOwn(
   scope: Scope,
 ): Promise<Schedule | null> {
   const found = await schedules.findSchedule(db, name);
-  return found !== null && (found.source ?? '').startsWith(scope.sourcePrefix ?? '') ? found : null;
+  if (found === null || !kindFits(scope.kinds, found.kind)) return null;
+  return (found.source ?? '').startsWith(scope.sourcePrefix ?? '') ? found : null;
 }
 
 /** Throws Refusal 409 for a name that is there (`create`) or another door's. */

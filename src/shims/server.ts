@@ -5,6 +5,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import { TLSSocket } from 'node:tls';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { within } from '../jobs/signal.js';
 import { errorFields, type Log } from '../log.js';
@@ -21,6 +22,8 @@ export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' 
   /** Does the database answer? For /readyz. */
   readonly ping: () => Promise<unknown>;
   readonly limits?: Partial<Limits>;
+  /** HTTPS; `ca`: clients are asked for a certificate that it has signed. */
+  readonly tls?: { readonly cert: Buffer; readonly key: Buffer; readonly ca?: Buffer };
   /** After each answer but those about health. */
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
 }
@@ -54,7 +57,7 @@ const LINGER = { bytes: 2_097_152, ms: 1_000 } as const;
 
 export function createShimServer(options: ShimServerOptions): ShimServer {
   const limits: Limits = { ...SERVER_LIMITS, ...options.limits };
-  const app = createApp(limits);
+  const app = createApp(limits, options.tls);
   const { context, core, keys, loadTemplate } = options;
   const door = new Door({
     context,
@@ -88,7 +91,7 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
     async listen({ host, port }) {
       await app.listen({ host, port });
       const address = app.server.address() as AddressInfo;
-      return `http://${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
+      return `${options.tls === undefined ? 'http' : 'https'}://${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
     },
     async close({ deadlineMs = 10_000 } = {}) {
       draining = true;
@@ -103,7 +106,24 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
   };
 }
 
-function createApp(limits: Limits): FastifyInstance {
+function createApp(limits: Limits, tls: ShimServerOptions['tls']): FastifyInstance {
+  const http = {
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: limits.requestTimeoutMs,
+    // Node looks for slow connections only this often, and its default is half a minute.
+    connectionsCheckingInterval: 1_000,
+    requireHostHeader: true,
+  };
+  // Who has no certificate may have a key: it is asked for, and refused by the door.
+  const verified = { requestCert: tls?.ca !== undefined, rejectUnauthorized: false };
+  const https = {
+    ...http,
+    ...tls,
+    ...verified,
+    minVersion: 'TLSv1.2',
+    handshakeTimeout: limits.headersTimeoutMs,
+  } as const;
   const app = Fastify({
     logger: false,
     exposeHeadRoutes: false,
@@ -113,14 +133,7 @@ function createApp(limits: Limits): FastifyInstance {
     return503OnClosing: false,
     forceCloseConnections: 'idle',
     routerOptions: { maxParamLength: 600 },
-    http: {
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: limits.headersTimeoutMs,
-      requestTimeout: limits.requestTimeoutMs,
-      // Node looks for slow connections only this often, and its default is half a minute.
-      connectionsCheckingInterval: 1_000,
-      requireHostHeader: true,
-    },
+    ...(tls === undefined ? { http } : { https }),
     clientErrorHandler: onClientError,
     // A path that cannot be decoded never reaches a hook; the framework's own answer would quote it.
     frameworkErrors: (_error, _request, reply) => {
@@ -142,7 +155,9 @@ function addHooks(
     const { mounted } = request.routeOptions.config;
     // Health is asked by machines that have no key.
     const health = HEALTH.includes(request.routeOptions.url);
-    const admitted = health ? (refuseHead(request.raw) ?? ANONYMOUS) : door.admit(request.raw, mounted);
+    const admitted = health
+      ? (refuseHead(request.raw) ?? ANONYMOUS)
+      : door.admit(request.raw, mounted, certificateOf(request.raw));
     if (isRefusal(admitted)) {
       refuse(request, reply, renderRefusal(admitted, mounted), hasBody(request.raw));
       return;
@@ -178,6 +193,13 @@ function addHooks(
     }
     next();
   });
+}
+
+/** Fingerprint of a client's certificate that was verified; null without TLS or without one. */
+function certificateOf({ socket }: IncomingMessage): string | null {
+  if (!(socket instanceof TLSSocket) || !socket.authorized) return null;
+  const { fingerprint256 } = socket.getPeerCertificate();
+  return fingerprint256 === undefined ? null : fingerprint256.replaceAll(':', '').toLowerCase();
 }
 
 function mount(app: FastifyInstance, door: Door, mounted: Mounted): void {
@@ -234,7 +256,7 @@ function answerExpectations(app: FastifyInstance, door: Door): void {
     response.writeHead(status, { ...headers, connection: 'close' }).end(body);
   };
   app.server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
-    const admitted = door.admit(request, null);
+    const admitted = door.admit(request, null, certificateOf(request));
     if (isRefusal(admitted)) {
       sayNo(response, admitted);
       return;

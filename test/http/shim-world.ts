@@ -2,7 +2,7 @@
  * A shim server on a fresh database, and a socket that sends bytes exactly as given: fetch would never send most of what
  * these tests send.
  */
-import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,6 +27,8 @@ export interface ShimWorld {
 }
 
 export type WorldOptions = Partial<Pick<ShimsOptions, 'serve' | 'environment' | 'limits'>> & {
+  /** Written into the config's folder first. */
+  readonly files?: Readonly<Record<string, Buffer>>;
   readonly notify?: Omit<NotifyConfig, 'templates'>;
 };
 
@@ -47,6 +49,7 @@ export async function startShimWorld(options: WorldOptions = {}): Promise<ShimWo
   const folder = mkdtempSync(join(tmpdir(), 'unbroker-shims-'));
   const templates = join(folder, 'templates');
   cpSync(LEGACY_TEMPLATES, templates, { recursive: true });
+  for (const [name, bytes] of Object.entries(options.files ?? {})) writeFileSync(join(folder, name), bytes);
   const lines: string[] = [];
   const note = (fields: object, message: string): void =>
     void lines.push(JSON.stringify({ ...fields, message }));

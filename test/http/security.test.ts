@@ -1,0 +1,313 @@
+/** Who may do what: keys, signatures, certificates; the matrix of principals, services, verbs and kinds; many slow clients. */
+import { execFile } from 'node:child_process';
+import { createHash, createHmac } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { request as requestHttps } from 'node:https';
+import { connect, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { checkServeConfig } from '../../src/shims/config.js';
+import { until } from '../support/until.js';
+import { type ShimWorld, startShimWorld } from './shim-world.js';
+
+const KEYS = {
+  ALL: 'all-'.padEnd(32, 'a'),
+  MAIL: 'mail'.padEnd(32, 'b'),
+  READ: 'read'.padEnd(32, 'c'),
+  KIND: 'kind'.padEnd(32, 'd'),
+  SIGN: 'sign'.padEnd(32, 'e'),
+};
+let world: ShimWorld;
+
+beforeAll(async () => {
+  world = await startShimWorld({
+    serve: {
+      kinds: ['team.a', 'team.b'],
+      keys: [
+        { name: 'all', env: 'ALL' },
+        { name: 'mail', env: 'MAIL', services: ['notification'] },
+        { name: 'read', env: 'READ', verbs: ['read'] },
+        { name: 'kind', env: 'KIND', kinds: ['team.a', 'notify.sms'] },
+        { name: 'sign', env: 'SIGN', hmac: true },
+      ],
+    },
+    environment: KEYS,
+  });
+});
+afterAll(() => world?.close());
+
+async function ask(key: string | null, method: string, path: string, body?: unknown) {
+  const answer = await fetch(`${world.url}${path}`, {
+    method,
+    headers: {
+      ...(key === null ? {} : { 'x-api-key': key }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+    },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+  });
+  const text = await answer.text();
+  return { status: answer.status, body: text === '' ? null : JSON.parse(text) };
+}
+
+const mail = { to: 'a@example.org', body: 'x' };
+const sms = { to: '+15550100', channel: 'sms', body: 'x' };
+const scheduled = (kind: string) => ({ delayMs: 600_000, target: { kind }, payload: 1 });
+const cron = (kind: string) => ({ cron: '0 0 1 1 *', target: { kind }, payload: 1 });
+
+describe('the matrix of principals, services, verbs and kinds', () => {
+  it.each<[string, string | null, string, string, unknown, number]>([
+    ['nobody sends', null, 'POST', '/notifications', mail, 401],
+    ['a wrong key sends', 'x'.repeat(32), 'POST', '/notifications', mail, 401],
+    ['all sends', KEYS.ALL, 'POST', '/notifications', mail, 202],
+    ['mail sends', KEYS.MAIL, 'POST', '/notifications', mail, 202],
+    ['mail lists', KEYS.MAIL, 'GET', '/notifications', undefined, 200],
+    ['mail schedules', KEYS.MAIL, 'POST', '/schedules', scheduled('team.a'), 403],
+    ['mail reads schedules', KEYS.MAIL, 'GET', '/schedules', undefined, 403],
+    ['mail reads dead letters', KEYS.MAIL, 'GET', '/dead-letters', undefined, 403],
+    ['read lists', KEYS.READ, 'GET', '/dead-letters', undefined, 200],
+    ['read previews', KEYS.READ, 'POST', '/templates/none/preview', { data: {} }, 404],
+    ['read sends', KEYS.READ, 'POST', '/notifications', mail, 403],
+    ['read writes a template', KEYS.READ, 'PUT', '/templates/x', { parts: { text: 'x' } }, 403],
+    ['read replays', KEYS.READ, 'POST', '/dead-letters/replay', { ids: ['1'] }, 403],
+    ['kind sends sms', KEYS.KIND, 'POST', '/notifications', sms, 202],
+    ['kind sends mail', KEYS.KIND, 'POST', '/notifications', mail, 403],
+    [
+      'kind batches one of each',
+      KEYS.KIND,
+      'POST',
+      '/notifications/batch',
+      { notifications: [sms, mail] },
+      403,
+    ],
+    ['kind schedules its own', KEYS.KIND, 'POST', '/schedules', scheduled('team.a'), 201],
+    ['kind schedules another', KEYS.KIND, 'POST', '/schedules', scheduled('team.b'), 403],
+    ['kind puts its own cron', KEYS.KIND, 'PUT', '/schedules/mine', cron('team.a'), 201],
+    ['kind puts another cron', KEYS.KIND, 'PUT', '/schedules/theirs', cron('team.b'), 403],
+    ['kind replaces another', KEYS.KIND, 'PUT', '/schedules/once', scheduled('team.b'), 403],
+    ['kind retries another', KEYS.KIND, 'POST', '/retries', { payload: 1, target: { kind: 'team.b' } }, 403],
+    ['a signing key is sent', KEYS.SIGN, 'GET', '/notifications', undefined, 401],
+  ])('%s', async (_name, key, method, path, body, status) => {
+    const before = await world.jobCount();
+    expect((await ask(key, method, path, body)).status).toBe(status);
+    if (status >= 400) expect(await world.jobCount()).toBe(before);
+  });
+
+  it('a key for some kinds cannot run others by replaying, hurrying, triggering or editing them', async () => {
+    const { rows } = await world.database.pool.query<{ id: string }>(
+      `insert into unbroker.jobs (kind, payload, state, finished_at, source)
+       values ('team.b', '1', 'dead', now(), 'x'), ('team.a', '1', 'dead', now(), 'x') returning id::text`,
+    );
+    const [theirs = '', mine = ''] = rows.map(({ id }) => id);
+    expect((await ask(KEYS.KIND, 'POST', `/dead-letters/${theirs}/replay`)).status).toBe(404);
+    expect((await ask(KEYS.KIND, 'PATCH', `/dead-letters/${theirs}`, { payload: 2 })).status).toBe(403);
+    expect(
+      (await ask(KEYS.KIND, 'PATCH', `/dead-letters/${mine}`, { target: { kind: 'team.b' } })).status,
+    ).toBe(403);
+    const replayed = await ask(KEYS.KIND, 'POST', '/dead-letters/replay', { filter: { from: '1970-01-01' } });
+    expect(replayed.body.ids).toEqual([mine]);
+    await ask(KEYS.ALL, 'PUT', '/schedules/of-b', cron('team.b'));
+    expect((await ask(KEYS.KIND, 'POST', '/schedules/of-b/trigger')).status).toBe(404);
+    expect((await ask(KEYS.KIND, 'DELETE', '/schedules/of-b')).status).toBe(404);
+    expect((await ask(KEYS.KIND, 'PATCH', '/schedules/mine', { target: { kind: 'team.b' } })).status).toBe(
+      403,
+    );
+    const { body } = await ask(KEYS.ALL, 'POST', '/notifications', { ...mail, delayMs: 600_000 });
+    expect((await ask(KEYS.KIND, 'POST', `/notifications/${body.id}/send-now`)).status).toBe(404);
+  });
+});
+
+describe('signed requests', () => {
+  interface Signed {
+    readonly method?: string;
+    readonly path?: string;
+    readonly body?: string;
+    readonly sentBody?: string;
+    readonly sentPath?: string;
+    readonly name?: string;
+    readonly secret?: string;
+    readonly ageS?: number;
+  }
+  const send = async (given: Signed): Promise<number> => {
+    const { method = 'POST', path = '/notifications', body = JSON.stringify(mail), ageS = 0 } = given;
+    const timestamp = String(Math.floor(Date.now() / 1_000) - ageS);
+    const text = [timestamp, method, path, createHash('sha256').update(body).digest('hex')].join('\n');
+    const signature = createHmac('sha256', given.secret ?? KEYS.SIGN)
+      .update(text)
+      .digest('hex');
+    const answer = await fetch(`${world.url}${given.sentPath ?? path}`, {
+      method,
+      headers: {
+        'x-key': given.name ?? 'sign',
+        'x-timestamp': timestamp,
+        'x-signature': `v1=${signature}`,
+        ...(method === 'GET' ? {} : { 'content-type': 'application/json' }),
+      },
+      ...(method === 'GET' ? {} : { body: given.sentBody ?? body }),
+    });
+    await answer.arrayBuffer();
+    return answer.status;
+  };
+
+  it.each<[string, Signed, number]>([
+    ['as it should be', {}, 202],
+    ['without a body', { method: 'GET', path: '/notifications?limit=1', body: '' }, 200],
+    ['another body', { sentBody: JSON.stringify({ ...mail, body: 'y' }) }, 401],
+    ['another path', { sentPath: '/schedules' }, 401],
+    [
+      'another query',
+      { method: 'GET', path: '/notifications?limit=1', sentPath: '/notifications?limit=2', body: '' },
+      401,
+    ],
+    ['another secret', { secret: KEYS.ALL }, 401],
+    ['the name of a key that is sent', { name: 'all', secret: KEYS.ALL }, 401],
+    ['old', { ageS: 600 }, 401],
+    ['from the future', { ageS: -600 }, 401],
+    ['a route that is not there, with a body', { path: '/openapi.json' }, 401],
+  ])('%s', async (_name, given, status) => {
+    const before = await world.jobCount();
+    expect(await send(given)).toBe(status);
+    if (status >= 400) expect(await world.jobCount()).toBe(before);
+  });
+});
+
+describe('certificates', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'unbroker-tls-'));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  // Not the synchronous one: the run's services take a process that does not answer for dead.
+  const openssl = (...args: string[]) => promisify(execFile)('openssl', args, { cwd: folder });
+  const pem = (name: string): Buffer => readFileSync(join(folder, name));
+
+  async function issue(name: string, ca: string): Promise<void> {
+    await openssl(
+      'req',
+      '-newkey',
+      'rsa:2048',
+      '-nodes',
+      '-keyout',
+      `${name}.key`,
+      '-out',
+      `${name}.csr`,
+      '-subj',
+      `/CN=${name}`,
+    );
+    await openssl(
+      'x509',
+      '-req',
+      '-in',
+      `${name}.csr`,
+      '-CA',
+      `${ca}.crt`,
+      '-CAkey',
+      `${ca}.key`,
+      '-CAcreateserial',
+      '-days',
+      '2',
+      '-out',
+      `${name}.crt`,
+    );
+  }
+
+  it('a certificate that the authority signed is its principal; any other is nobody', async () => {
+    for (const ca of ['ca', 'other'])
+      await openssl(
+        'req',
+        '-x509',
+        '-newkey',
+        'rsa:2048',
+        '-nodes',
+        '-keyout',
+        `${ca}.key`,
+        '-out',
+        `${ca}.crt`,
+        '-days',
+        '2',
+        '-subj',
+        `/CN=${ca}`,
+      );
+    await issue('localhost', 'ca');
+    await issue('known', 'ca');
+    await issue('unknown', 'ca');
+    await issue('forged', 'other');
+    const der = Buffer.from(
+      pem('known.crt')
+        .toString()
+        .replace(/-----[^-]+-----|\s/g, ''),
+      'base64',
+    );
+    const tls = await startShimWorld({
+      files: { 'a.crt': pem('localhost.crt'), 'a.key': pem('localhost.key'), 'ca.crt': pem('ca.crt') },
+      serve: {
+        tls: { certFile: 'a.crt', keyFile: 'a.key', caFile: 'ca.crt' },
+        keys: [
+          { name: 'known', certificate: createHash('sha256').update(der).digest('hex'), verbs: ['read'] },
+          { name: 'all', env: 'ALL' },
+        ],
+      },
+      environment: KEYS,
+    });
+    const call = (client: string | null, method = 'GET', key?: string): Promise<number> =>
+      new Promise((resolve, reject) => {
+        const request = requestHttps({
+          ...{ host: '127.0.0.1', servername: 'localhost', port: tls.port, method, path: '/notifications' },
+          ca: pem('ca.crt'),
+          checkServerIdentity: () => undefined,
+          ...(client === null ? {} : { cert: pem(`${client}.crt`), key: pem(`${client}.key`) }),
+          headers: key === undefined ? {} : { 'x-api-key': key },
+          agent: false,
+        });
+        request.on('error', reject).on('response', (response) => {
+          response.resume().on('end', () => resolve(response.statusCode ?? 0));
+        });
+        request.end();
+      });
+    try {
+      expect(await call('known')).toBe(200);
+      expect(await call('known', 'POST')).toBe(403);
+      for (const client of ['unknown', 'forged', null]) expect(await call(client)).toBe(401);
+      expect(await call('forged', 'GET', KEYS.ALL)).toBe(200);
+    } finally {
+      await tls.close();
+    }
+  });
+
+  it.each([
+    { keys: [{ name: 'a', certificate: 'a'.repeat(64) }] },
+    { keys: [{ name: 'a', sha256: 'a'.repeat(64), hmac: true }] },
+    { keys: [{ name: 'a', sha256: 'a'.repeat(64), env: 'A' }] },
+    { tls: { certFile: 'a' } },
+  ])('a config that would let nobody in is refused: %j', (config) => {
+    expect(() => checkServeConfig(config)).toThrow(expect.objectContaining({ code: 'config-invalid' }));
+  });
+});
+
+it('slow clients hold no more than the connections there are, and not for long', async () => {
+  const limits = { connections: 50, headersTimeoutMs: 1_000 };
+  const slow = await startShimWorld({ limits });
+  const sockets: Socket[] = [];
+  try {
+    let ended = 0;
+    const open = (): void => {
+      const socket = connect(slow.port, '127.0.0.1');
+      socket
+        .resume()
+        .on('error', () => undefined)
+        .on('close', () => {
+          ended += 1;
+        });
+      socket.write('POST /notifications HTTP/1.1\r\nhost: localhost\r\nx-slow: ');
+      sockets.push(socket);
+    };
+    for (let n = 0; n < 1_000; n += 1) open();
+    await until('those above the limit are turned away', () => ended >= 950, { withinMs: 20_000 });
+    await until('those below it are closed when their time is up', () => ended === 1_000, {
+      withinMs: 20_000,
+    });
+    expect((await fetch(`${slow.url}/livez`)).status).toBe(200);
+    expect(await slow.jobCount()).toBe(0);
+  } finally {
+    for (const socket of sockets) socket.destroy();
+    await slow.close();
+  }
+});
