@@ -82,6 +82,9 @@ export async function failover(loadMs: number): Promise<FailoverResult> {
       return underLoad(world, folder, async (acknowledged) => {
         await sleep(loadMs);
         const before = await acknowledged();
+        // Without it a standby next door has everything in time, waited for or not.
+        second.cutOff();
+        await sleep(300);
         await primary.kill();
         const killedAt = performance.now();
         await second.promote();

@@ -7,6 +7,7 @@ import { appendFileSync, chownSync, existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { startFaultProxy } from './fault-proxy.js';
 import { unprivilegedAccount } from './machine.js';
 import { freePort } from './ports.js';
 import { findLocalBinaries } from './postgres-binaries.js';
@@ -21,6 +22,8 @@ const NAME = 'unbroker_standby';
 
 export interface Standby {
   readonly url: string;
+  /** From now on it gets nothing of what the primary writes. */
+  cutOff(): void;
   /** Makes it the primary; resolves when it takes writes. */
   promote(): Promise<void>;
   close(): Promise<void>;
@@ -41,8 +44,8 @@ export async function startStandby(url: string): Promise<Standby> {
   const data = join(folder.path, 'data');
   mkdirSync(data, { mode: 0o700 });
   if (account) chownSync(data, account.uid, account.gid);
-  const { hostname, port: primaryPort, username } = new URL(url);
-  const source = `host=${hostname} port=${primaryPort} user=${username} application_name=${NAME}`;
+  const link = await startFaultProxy(url);
+  const source = conninfo(link.url);
   const port = await freePort();
   const server = new PrivateServer({
     command: join(binaries, 'postgres'),
@@ -54,13 +57,13 @@ export async function startStandby(url: string): Promise<Standby> {
   });
   const close = async (): Promise<void> => {
     await server.kill();
-    await folder.close();
+    await Promise.all([folder.close(), link.close()]);
   };
   const own = urlAt('127.0.0.1', port);
   try {
     await promisify(execFile)(
       join(binaries, 'pg_basebackup'),
-      ['-D', data, '-d', source, '-c', 'fast', '-X', 'stream', '-R', '--no-sync'],
+      ['-D', data, '-d', conninfo(url), '-c', 'fast', '-X', 'stream', '-R', '--no-sync'],
       {
         cwd: data,
         timeout: READY_WITHIN_MS,
@@ -83,7 +86,9 @@ export async function startStandby(url: string): Promise<Standby> {
   }
   return {
     ...{ url: own, close },
+    cutOff: () => link.blackHole(),
     async promote() {
+      link.cut();
       await asked(own, 'select pg_promote()');
       await until('the standby takes writes', async () => {
         const [row] = await asked(own, 'select pg_is_in_recovery() as standby');
@@ -91,6 +96,11 @@ export async function startStandby(url: string): Promise<Standby> {
       });
     },
   };
+}
+
+function conninfo(url: string): string {
+  const { hostname, port, username } = new URL(url);
+  return `host=${hostname} port=${port} user=${username} application_name=${NAME}`;
 }
 
 async function asked(url: string, text: string): Promise<Record<string, unknown>[]> {
