@@ -1,7 +1,7 @@
 /** The bridge while publishers live: each message with an id one row, the others never lost, and every late one is a finding. */
 import { randomUUID } from 'node:crypto';
 import amqp from 'amqplib';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
 import { type BridgeOptions, type BridgeResult, bridge } from '../../adapters/rabbitmq/bridge.js';
 import { compileRules, type DrainConfig } from '../../adapters/rabbitmq/drain-config.js';
@@ -11,6 +11,9 @@ import { SILENT } from '../../src/log.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld } from './drain-world.js';
+
+// Reconnecting waits half a second and more each time.
+vi.setConfig({ testTimeout: 90_000 });
 
 let world: DrainWorld;
 beforeAll(async () => {

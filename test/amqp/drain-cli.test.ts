@@ -26,7 +26,7 @@ beforeEach(async () => {
   await world.channel.assertQueue('work', { durable: true });
   await world.channel.purgeQueue('work');
   await world.database.pool.query(
-    'truncate unbroker.jobs, unbroker.drain_ledger, unbroker.drain_batches, unbroker.drain_runs',
+    'truncate unbroker.jobs, unbroker.drain_ledger, unbroker.drain_batches, unbroker.drain_runs cascade',
   );
 });
 

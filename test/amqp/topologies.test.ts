@@ -1,6 +1,6 @@
 /** Topologies on a real broker: what the survey says of each, and what a drain of it does. */
 import amqp, { type ConfirmChannel } from 'amqplib';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test, vi } from 'vitest';
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
 import { ctlDelayed, type RunCtl } from '../../adapters/rabbitmq/ctl.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
@@ -11,6 +11,9 @@ import { freshVhost } from '../support/services.js';
 import { askRabbitCtl } from '../support/shared-services.js';
 import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
+
+// A rabbitmqctl is a second by itself, and several on a busy machine; the management API lags by five.
+vi.setConfig({ testTimeout: 120_000 });
 
 let world: DrainWorld;
 let channel: ConfirmChannel;
