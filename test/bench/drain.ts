@@ -26,6 +26,8 @@ type QueueType = 'classic' | 'quorum';
 interface Figure {
   readonly perSecond: number;
   readonly rssMb: number;
+  /** CPU of the process, start included. */
+  readonly nodeUsPerMessage: number;
   readonly lastByFirst: number | null;
 }
 
@@ -37,8 +39,16 @@ const PUBLISH_WINDOW = 5_000;
 export async function benchDrain(options: {
   readonly rounds: number;
   readonly quick: boolean;
+  /** A long queue, drained by us alone: does it keep its pace and its memory? */
+  readonly million: boolean;
 }): Promise<BenchResult> {
-  const messages = options.quick ? 20_000 : 100_000;
+  const messages = options.quick
+    ? options.million
+      ? 200_000
+      : 20_000
+    : options.million
+      ? 1_000_000
+      : 100_000;
   const [postgres, rabbit] = await Promise.all([
     startPostgres({ controllable: true, settings: SERVER_SETTINGS }),
     startRabbit({ controllable: true }),
@@ -47,17 +57,20 @@ export async function benchDrain(options: {
     'SIGINT',
     () => void Promise.all([postgres.close(), rabbit.close()]).finally(() => process.exit(130)),
   );
-  const cases = [
+  const all = [
     ...(['unbroker', 'pipeline', 'consume'] as const).flatMap(
       (mode) => [`classic ${mode}`, `quorum ${mode}`] as const,
     ),
     'classic insert',
   ] as const;
+  const cases = options.million ? (['classic unbroker'] as const) : all;
   try {
     const figures = await interleave(cases, options.rounds, async (name) => {
       const [type, mode] = name.split(' ') as [QueueType, Mode];
       const figure = await measure(postgres, rabbit, type, mode, messages);
-      say(`${name}: ${Math.round(figure.perSecond)}/s, ${figure.rssMb} MB`);
+      say(
+        `${name}: ${Math.round(figure.perSecond)}/s, ${figure.nodeUsPerMessage} us of Node a message, ${figure.rssMb} MB`,
+      );
       return figure;
     });
     return report(figures, messages, rabbit.version);
@@ -113,6 +126,8 @@ function report(
   messages: number,
   version: string,
 ): BenchResult {
+  const long = figures['classic unbroker'] ?? [];
+  if (Object.keys(figures).length === 1) return reportLong(long, messages, version);
   const rates = (name: string): number[] => (figures[name] ?? []).map(({ perSecond }) => perSecond);
   const figuresOf = (type: QueueType) => ({
     unbroker: round(median(rates(`${type} unbroker`))),
@@ -140,5 +155,15 @@ function report(
       table(['', 'messages/s', 'RSS MB'], rows),
       `unbroker ÷ bare loop: classic ${classic.ratio}, quorum ${quorum.ratio}; last tenth ÷ first: ${classic.lastByFirst}, ${quorum.lastByFirst}`,
     ].join('\n'),
+  };
+}
+
+function reportLong(figures: readonly Figure[], messages: number, version: string): BenchResult {
+  const perSecond = round(median(figures.map((each) => each.perSecond)));
+  const lastByFirst = round(median(figures.map((each) => each.lastByFirst ?? Number.NaN)), 2);
+  const rssMb = Math.max(...figures.map((each) => each.rssMb));
+  return {
+    json: { unbroker: perSecond, lastByFirst, rssMb, messages, rabbitmq: version },
+    text: `${messages.toLocaleString('en')} messages, RabbitMQ ${version}: ${perSecond}/s, last tenth ÷ first ${lastByFirst}, RSS at most ${rssMb} MB`,
   };
 }

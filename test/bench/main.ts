@@ -47,6 +47,7 @@ const USAGE = `usage: npm run -s bench -- ${[...Object.keys(ON_POSTGRES), ...Obj
   --rounds <n>      interleaved rounds, 1 to 50 (default 3)
   --quick           fewer jobs and one round: to see that it runs, not to quote
   --only <names>    of ${CONTENDERS.join(',')}
+  --million         drain: a million messages from one queue, ours alone: memory, and the last tenth by the first
   --seconds <n>     of sending at 1,000 jobs a second (default 20)
   --profile <dir>   write the Node CPU profile of unbroker's worker there`;
 
@@ -59,6 +60,7 @@ const { values, positionals } = parseArgs({
     only: { type: 'string' },
     profile: { type: 'string' },
     seconds: { type: 'string' },
+    million: { type: 'boolean', default: false },
   },
 });
 
@@ -94,7 +96,7 @@ async function standalone(name: string): Promise<BenchResult> {
   const module = (await import(url.href)) as Record<string, (options: object) => Promise<BenchResult>>;
   const bench = module[entry];
   if (bench === undefined) throw new Error(`${file}.ts exports no ${entry}`);
-  return bench({ rounds: rounds(), quick: values.quick });
+  return bench({ rounds: rounds(), quick: values.quick, million: values.million });
 }
 
 async function versionOf(node: string): Promise<string> {
