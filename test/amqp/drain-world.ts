@@ -10,6 +10,7 @@ import { type Survey, survey } from '../../adapters/rabbitmq/survey.js';
 import { SILENT } from '../../src/log.js';
 import { type FreshVhost, freshVhost } from '../support/fresh.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
+import { publishRaw } from '../support/raw-publish.js';
 
 export interface DrainWorld {
   readonly vhost: FreshVhost;
@@ -26,19 +27,6 @@ export interface DrainWorld {
   ): Promise<DrainResult[]>;
   rows<Row>(sql: string): Promise<Row[]>;
   close(): Promise<void>;
-}
-
-const BASIC_PUBLISH = 3_932_200;
-
-/** The parts of the client that a hand-made content header needs. */
-interface Internals {
-  readonly ch: number;
-  readonly connection: {
-    readonly channels: readonly { readonly buffer: { write(bytes: Buffer): void } }[];
-    sendContent(channel: number, body: Buffer): void;
-  };
-  sendImmediately(method: number, fields: object): void;
-  pushConfirmCallback(callback: (error: Error | null) => void): void;
 }
 
 export async function drainWorld(): Promise<DrainWorld> {
@@ -63,17 +51,7 @@ export async function drainWorld(): Promise<DrainWorld> {
           error ? reject(error) : resolve(),
         );
       }),
-    publishRaw(queue, propertyBytes, body) {
-      const { ch, connection: wire } = channel as unknown as Internals;
-      const internals = channel as unknown as Internals;
-      const fields = { ticket: 0, exchange: '', routingKey: queue, mandatory: false, immediate: false };
-      return new Promise((resolve, reject) => {
-        internals.sendImmediately(BASIC_PUBLISH, fields);
-        wire.channels[ch]?.buffer.write(headerFrame(ch, propertyBytes, body.length));
-        wire.sendContent(ch, body);
-        internals.pushConfirmCallback((error) => (error ? reject(error) : resolve()));
-      });
-    },
+    publishRaw: (queue, propertyBytes, body) => publishRaw(channel, queue, propertyBytes, body),
     async drain({ config = {}, groups, ...options } = {}) {
       const checked = checkDrainConfig(config, 'drain');
       const seen = await look(checked);
@@ -94,18 +72,6 @@ export async function drainWorld(): Promise<DrainWorld> {
       await Promise.all([vhost.close(), database.close()]);
     },
   };
-}
-
-function headerFrame(channel: number, propertyBytes: Buffer, bodyBytes: number): Buffer {
-  const frame = Buffer.alloc(7 + 12 + propertyBytes.length + 1);
-  frame[0] = 2;
-  frame.writeUInt16BE(channel, 1);
-  frame.writeUInt32BE(12 + propertyBytes.length, 3);
-  frame.writeUInt16BE(60, 7);
-  frame.writeBigUInt64BE(BigInt(bodyBytes), 11);
-  propertyBytes.copy(frame, 19);
-  frame[frame.length - 1] = 0xce;
-  return frame;
 }
 
 /** Waits until the broker's passive count is this: dead-lettering is not confirmed to anybody. */
