@@ -96,17 +96,15 @@ export function createStatements(schema: string) {
   select pg_notify('${wakeChannel(schema)}', '')::text is not null
   from ${s}.sleepers where ${condition} and sleeps_until > clock_timestamp() limit 1) as woke`;
   return {
-    /**
-     * One row; no dedupe key, so it always inserts. JSON goes in as text: a client that asks the server for the types of
-     * parameters (postgres.js) would serialise a jsonb one once more.
-     */
+    /** One row; no dedupe key, so it always inserts (migrations/015_enqueue_one.sql). */
     enqueue: `
-insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key)
-values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
-        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10)
-returning id::text, ${wake('$4::timestamptz is null and $5::float8 is null')}`,
+select ${s}.enqueue_one($1::text, $2::text, $3::integer, $4::timestamptz, $5::float8, $6::integer, $7::text, $8::text,
+  $9::text, $10::text) as id`,
 
-    /** One row unless its kind and dedupe key are there already (by unique index, never by looking first). */
+    /**
+     * One row unless its kind and dedupe key are there already (by unique index, never by looking first). JSON goes in as
+     * text: a client that asks the server for the types of parameters (postgres.js) would serialise a jsonb one once more.
+     */
     enqueueOnce: `
 insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key, dedupe_key)
 values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
