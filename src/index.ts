@@ -1,6 +1,7 @@
 /**
  * The public door of the library.
  */
+export { type AnswerOptions, answerNest } from '../adapters/rabbitmq/nest-answer.js';
 export { type Config, defineConfig } from './config.js';
 export {
   createEnqueue,

@@ -148,6 +148,7 @@ it('a token that is unsigned, foreign, stale, or of another service is nobody’
   expect(await ask(token(SECRET, { iss: SERVICE, iat: now }))).toBe(200);
   for (const bad of [
     token(SECRET, { iss: SERVICE, iat: now }, 'none'),
+    token(SECRET, { iss: SERVICE, iat: now }, 'HS512'),
     token('x', { iss: SERVICE, iat: now }),
     token(SECRET, { iss: SERVICE, iat: now - 3_600 }),
     token(SECRET, { iss: SERVICE, iat: now + 3_600 }),
