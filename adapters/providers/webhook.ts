@@ -6,11 +6,14 @@ import type { AddressRules } from '../../src/notify/address.js';
 import { DeliveryError, FINAL, LOGIN_REFUSED } from '../../src/notify/fate.js';
 import { post } from '../../src/notify/post.js';
 import type { Provider } from '../../src/notify/provider.js';
+import { webhookHeaders } from '../../src/notify/sign.js';
 
 export interface HttpProviderOptions {
   readonly rules: AddressRules;
   /** Default 10,000. */
   readonly timeoutMs?: number;
+  /** Signs what goes out (src/notify/sign.ts). Default: not signed. */
+  readonly secret?: Buffer | null;
 }
 
 /** `POST <url>/messages {id, channel, to, text}`, as the old service called its gateway. */
@@ -50,16 +53,15 @@ async function send(
   signal: AbortSignal,
   options: HttpProviderOptions,
 ): Promise<{ providerId: string }> {
+  const { secret = null, ...more } = options;
   const { text } = await post({
     url,
     body,
     headers: {
       'content-type': 'application/json',
-      'idempotency-key': idempotencyKey,
-      'webhook-id': idempotencyKey,
-      'webhook-timestamp': String(Math.floor(Date.now() / 1_000)),
+      ...webhookHeaders(idempotencyKey, body, secret, Date.now()),
     },
-    ...options,
+    ...more,
     signal,
   });
   return { providerId: idOf(text) ?? idempotencyKey };

@@ -20,6 +20,8 @@ export interface NotifyConfig {
   readonly statusEvents?: StatusConfig;
   /** How calls of the `qstash` contract are signed; without it they are not. */
   readonly qstash?: QstashConfig;
+  /** Name of the environment variable with the secret that signs webhooks and `relay.http`; without it they are not. */
+  readonly webhookSecretEnv?: string;
   /** Private networks that webhooks, gateways and `relay.http` may call, as `10.1.0.0/16`. Default: none. */
   readonly allowedNetworks?: readonly string[];
 }
@@ -193,6 +195,7 @@ const shape = object({
   webhook: object(channel),
   statusEvents: object({ exchange: string({ maxLength: 255 }) }),
   qstash: object({ signingKeyEnv: environmentName }, ['signingKeyEnv']),
+  webhookSecretEnv: environmentName,
   allowedNetworks: networks,
 });
 

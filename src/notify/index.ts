@@ -22,6 +22,7 @@ import { qstashHandler } from './qstash.js';
 import { relayHandler } from './relay.js';
 import { QSTASH_DELIVER, RELAY_HTTP } from './relay-kind.js';
 import { createRendering, type Rendering, tableOf } from './rendering.js';
+import { secretBytes } from './sign.js';
 import { statusTeller } from './status-events.js';
 import { templateFiles } from './template-files.js';
 
@@ -58,7 +59,7 @@ export function createNotifyHandlers(options: NotifyOptions): Record<string, Kin
   const { enqueue } = createEnqueue(options.schema);
   const signingKey = signingKeyOf(options);
   const handlers: Record<string, KindOptions> = {
-    [RELAY_HTTP]: relayHandler(rules),
+    [RELAY_HTTP]: relayHandler(rules, webhookSecretOf(options)),
     [QSTASH_DELIVER]: qstashHandler({ rules, signingKey, db: options.db, enqueueJob: enqueue }),
   };
   const gate =
@@ -77,6 +78,20 @@ export function createNotifyHandlers(options: NotifyOptions): Record<string, Kin
     });
   }
   return handlers;
+}
+
+function webhookSecretOf({ config, environment = process.env }: NotifyOptions): Buffer | null {
+  if (config.webhookSecretEnv === undefined) return null;
+  const secret = secretBytes(environment[config.webhookSecretEnv] ?? '');
+  if (secret.length >= 16) return secret;
+  throw new UnbrokerError(
+    'webhook-secret-missing',
+    'The secret that signs webhooks is not set or too short',
+    {
+      hint: `Set ${config.webhookSecretEnv} to whsec_ and the base64 of at least 16 bytes.`,
+      exitStatus: EXIT.badInput,
+    },
+  );
 }
 
 function signingKeyOf({ config, environment = process.env }: NotifyOptions): string | null {
@@ -110,7 +125,7 @@ function createProviders(channel: Channel, options: NotifyOptions, rules: Addres
   const { email, sms, push } = options.config;
   const listed = <T extends object>(section: T | { readonly providers: readonly T[] }): readonly T[] =>
     'providers' in section ? section.providers : [section];
-  if (channel === 'webhook') return [webhookProvider({ rules })];
+  if (channel === 'webhook') return [webhookProvider({ rules, secret: webhookSecretOf(options) })];
   if (channel === 'email')
     return listed<SmtpConfig | SendgridConfig>(email ?? { providers: [] }).map((section) =>
       section.provider === 'sendgrid'

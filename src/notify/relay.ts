@@ -10,16 +10,18 @@ import { refuseExpired } from './expiry.js';
 import { DeliveryError, deferralsOf, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
 import { post } from './post.js';
 import { refuseHeaders } from './relay-kind.js';
+import { webhookHeaders } from './sign.js';
 
 const MAX_RETRY_AFTER_MS = 3_600_000;
 
-export function relayHandler(rules: AddressRules): KindOptions {
+/** `secret`: signs the calls; null does not. */
+export function relayHandler(rules: AddressRules, secret: Buffer | null = null): KindOptions {
   return {
     async handle(job, context) {
       const request = read(job);
       refuseExpired(job.headers);
       try {
-        const { status } = await call(request, job, context, rules);
+        const { status } = await call(request, job, context, rules, secret);
         return { status };
       } catch (error) {
         throw await meaning(error, job, context);
@@ -35,13 +37,17 @@ interface Call {
   readonly body: string | Buffer;
 }
 
-function call(request: Call, job: HandlerJob, context: HandlerContext, rules: AddressRules) {
+function call(
+  request: Call,
+  job: HandlerJob,
+  context: HandlerContext,
+  rules: AddressRules,
+  secret: Buffer | null,
+) {
   const headers = {
     'content-type': 'application/json',
     ...request.headers,
-    'idempotency-key': job.id,
-    'webhook-id': job.id,
-    'webhook-timestamp': String(Math.floor(Date.now() / 1_000)),
+    ...webhookHeaders(job.id, request.body, secret, Date.now()),
   };
   return post({ ...request, headers, rules, signal: context.signal });
 }
