@@ -5,9 +5,9 @@
 import { checkDrainConfig, type DrainConfig } from '../adapters/rabbitmq/drain-config.js';
 import { type Checker, integer, object, oneOf, record, string } from './check.js';
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
+import { KIND_LIMITS, type KindLimits } from './jobs/kind-limits.js';
 import type { Retention } from './jobs/retention.js';
 import { quoteSchema } from './jobs/schema-name.js';
-import { KIND_LIMITS, type KindLimits } from './jobs/worker-options.js';
 import { checkNotifyConfig, type NotifyConfig } from './notify/config.js';
 import { checkServeConfig, type ServeConfig } from './shims/config.js';
 

@@ -38,12 +38,12 @@ export type {
   RetryPolicy,
   Schedule,
 } from './jobs/job.js';
+export type { KindLimits } from './jobs/kind-limits.js';
 export type { Keep, Retention } from './jobs/retention.js';
 export { Discard, type Outcome, RetryAfter, Snooze } from './jobs/settle.js';
 export type { ListenClient } from './jobs/wake.js';
 export { createWorker, type Worker, type WorkerEvent, type WorkerOptions } from './jobs/worker.js';
 export { createMetrics, type Metrics, type MetricsOptions } from './jobs/worker-metrics.js';
-export type { KindLimits } from './jobs/worker-options.js';
 export type { Log } from './log.js';
 export { type MigrateOptions, type MigrateResult, migrate, migrationSql } from './migrate.js';
 export {

@@ -1,6 +1,7 @@
 /** What may be said to createWorker, and within which bounds. It refuses what is outside before anything starts. */
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Handler, KindOptions } from './handler.js';
+import { KIND_LIMITS, type KindLimits } from './kind-limits.js';
 import { plainAgeMs, type Retention, RetentionWalk } from './retention.js';
 import { parseRetryPolicy } from './retry.js';
 import type { KindRule } from './store.js';
@@ -26,19 +27,6 @@ function checkKind(kind: string, handler: Handler): KindOptions {
     throw workerInvalid(`${path}.onDeadHead is not valid`, 'Give pass or block.');
   return options;
 }
-
-/** Limits of a kind across all workers. Every worker of the kind must be given the same. */
-export interface KindLimits {
-  /** Jobs of the kind that run at once. 1 to 1,000. */
-  readonly maxRunning?: number;
-  /**
-   * Starts: a bucket that holds `burst` tokens (default `max`) and gets `max` new ones each `perMs`; a start takes one. In
-   * any time t at most burst + max * t / perMs jobs start. Whole numbers up to 1,000,000; perMs 1 to 86,400,000.
-   */
-  readonly rate?: { readonly max: number; readonly perMs: number; readonly burst?: number };
-}
-
-export const KIND_LIMITS = { maxRunning: 1_000, rate: 1_000_000, perMs: 86_400_000 } as const;
 
 /** What claims ask for, by kind. Throws `worker-invalid`. */
 export function checkKindLimits(limits: Readonly<Record<string, KindLimits>>): Map<string, KindRule> {

@@ -8,6 +8,7 @@ import { errorFields, type Log, SILENT, unfailing } from '../log.js';
 import { Floors } from './floors.js';
 import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
+import type { KindLimits } from './kind-limits.js';
 import { Leases } from './leases.js';
 import { hearErrors, patient } from './patience.js';
 import { FailureRamp, ReturnRamp } from './ramp.js';
@@ -22,13 +23,7 @@ import { createStore, type Fired, type KindDemand, type KindRule, type Reaped, t
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { type ListenClient, Wake } from './wake.js';
-import {
-  bounded,
-  checkHandlers,
-  checkKindLimits,
-  checkRetention,
-  type KindLimits,
-} from './worker-options.js';
+import { bounded, checkHandlers, checkKindLimits, checkRetention } from './worker-options.js';
 
 export interface WorkerOptions {
   /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
