@@ -13,7 +13,7 @@ import type { Obstacle } from './reasons.js';
 import { bare, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
 import type { Idiom, WrapShape } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
-import type { Wrap } from './wrap-edits.js';
+import type { Wrap } from './wrap.js';
 
 /** What the callback has to give back, and why it may not be possible. */
 export interface Results {

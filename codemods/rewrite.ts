@@ -22,7 +22,8 @@ import { localSymbol } from './origins.js';
 import { bare, contains, eachNode, lineOf } from './syntax.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
-import { type Publish, type Wrap, WrapEdits } from './wrap-edits.js';
+import type { Publish, Wrap } from './wrap.js';
+import { WrapEdits } from './wrap-edits.js';
 
 export interface Move extends Publish {
   readonly how: 'move';

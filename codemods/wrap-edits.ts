@@ -11,19 +11,7 @@ import { type Hoist, hoistsOf } from './hoists.js';
 import { type FileImports, moduleName } from './imports.js';
 import { eachNode, isReference, scopeOf } from './syntax.js';
 import type { PoolScope } from './transactions/pg-pool.js';
-
-/** One publish that is replaced. */
-export interface Publish {
-  readonly statement: ts.ExpressionStatement;
-  readonly parts: CallParts;
-  /** The publish's own expressions that live on in the enqueue. */
-  readonly kept: readonly ts.Expression[];
-}
-
-export interface Wrap extends Publish {
-  readonly how: 'wrap';
-  readonly scope: PoolScope;
-}
+import type { Wrap } from './wrap.js';
 
 export class WrapEdits {
   private readonly edits: TextEdit[] = [];

@@ -11,21 +11,14 @@ import { enclosures, follows, statementOf } from '../hazards.js';
 import type { Obstacle } from '../reasons.js';
 import type { Resolver } from '../resolve.js';
 import { bare, contains, type Fn, isAsync, isFn, lineOf, ownCalls, quote, type Scope } from '../syntax.js';
-import type { Idiom } from './idiom.js';
 import type { InnerNames, Target, TransactionScope } from './scope.js';
-import type { Writes } from './writes.js';
+import type { Opened, Writes } from './writes.js';
 
 type Callback = ts.ArrowFunction | ts.FunctionExpression;
 
-/** A call that runs a callback in a transaction. */
-export interface CallbackCall {
+/** A call that runs a callback in a transaction. A callback without a parameter may get one. */
+export interface CallbackCall extends Opened {
   readonly idiom: string;
-  readonly call: ts.CallExpression;
-  readonly callback: Callback;
-  /** The callback's parameter that is the transaction; undefined when it has none and one can be added. */
-  readonly client: ts.Identifier | undefined;
-  /** The client or ORM whose transaction it is; undefined for pg. */
-  readonly library: Idiom | undefined;
   /** What the call is made on, where the adapter wants it beside the transaction. */
   readonly root: ts.Expression | undefined;
 }

@@ -9,8 +9,17 @@ import { isWrite } from '../effects.js';
 import type { Obstacle } from '../reasons.js';
 import type { Resolver } from '../resolve.js';
 import { eachNode, lineOf, ownCalls, quote } from '../syntax.js';
-import type { CallbackCall } from './callback.js';
+import type { Idiom } from './idiom.js';
 import type { Key } from './scope.js';
+
+/** A callback that runs in a transaction, and its parameter that is the transaction, if it takes one. */
+export interface Opened {
+  readonly call: ts.CallExpression;
+  readonly callback: ts.ArrowFunction | ts.FunctionExpression;
+  readonly client: ts.Identifier | undefined;
+  /** The client or ORM whose transaction it is; undefined for pg. */
+  readonly library: Idiom | undefined;
+}
 
 export interface Written {
   /** Whether a write was seen in the transaction. */
@@ -27,7 +36,7 @@ export class Writes {
     private readonly joinsByItself: (node: ts.Node) => boolean,
   ) {}
 
-  of(opened: CallbackCall): Written {
+  of(opened: Opened): Written {
     const body = opened.callback.body;
     if (opened.library === undefined) return { writes: this.handsOn(body, opened.client), obstacles: [] };
     if (this.joinsByItself(opened.call)) {

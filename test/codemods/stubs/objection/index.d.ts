@@ -15,6 +15,7 @@ export interface QueryBuilder<M, R> extends Promise<R> {
 }
 
 export class Model {
+  $id(): unknown;
   static knex(): Knex;
   static query<M extends Model>(this: new () => M, trx?: TransactionOrKnex): QueryBuilder<M, M[]>;
   static transaction<T>(callback: (trx: Transaction) => Promise<T>): Promise<T>;

@@ -30,8 +30,8 @@ export interface OrderDelegate {
 type Denied = '$connect' | '$disconnect' | '$on' | '$transaction' | '$extends';
 
 export namespace Prisma {
-  type TransactionClient = Omit<PrismaClient, Denied>;
-  interface TransactionOptions {
+  export type TransactionClient = Omit<PrismaClient, Denied>;
+  export interface TransactionOptions {
     maxWait?: number;
     timeout?: number;
     isolationLevel?: 'ReadCommitted' | 'RepeatableRead' | 'Serializable';
