@@ -28,7 +28,6 @@ export const DEATHS = [
   'database connections cut',
   'SIGSTOP, replaced',
   'database stopped at once',
-  'broker stopped',
   'broker killed',
 ] as const;
 export type Death = (typeof DEATHS)[number];
@@ -233,10 +232,6 @@ class Scene {
       case 'database stopped at once':
         await postgres.stop('immediate');
         await postgres.start();
-        return;
-      case 'broker stopped':
-        await rabbit.stop();
-        await rabbit.start();
         return;
       case 'broker killed':
         await rabbit.kill();
