@@ -70,7 +70,8 @@ export function createUndoStatements(schema: string) {
   const lease = (ms: string) => `clock_timestamp() + ${ms} * interval '1 millisecond'`;
   const noLease = 'lease_token = null, locked_until = null, locked_by = null, on_lease_expired = null';
   /** Nobody has written the job since the drain did. A repeated import of the ledger row moves the row, hence the column. */
-  const untouched = `j.xmin = coalesce(l.written_by, l.xmin) and j.state in ('ready', 'dead', 'cancelled')`;
+  const resting = `j.state in ('ready', 'dead', 'cancelled')`;
+  const untouched = `j.xmin = coalesce(l.written_by, l.xmin) and ${resting}`;
   /** Under the token that was drawn for its way back, or parked by the reaper after its lease ran out. */
   const ours = (move: string) => `(
     (j.state = 'running' and j.lease_token = ${move}.lease_token)
@@ -114,7 +115,14 @@ from ${batches} b join ${ledger} l on l.batch = b.id left join ${jobs} j on j.id
 where ${eligible}
 group by l.queue order by l.queue`,
 
-    /** The next of a queue, in the order in which they lay there; at most $7, at most $8 bytes and one. */
+    /** Batches that may hold messages of a queue, in order. A message that came back elsewhere after an interruption
+     * belongs to the batch that took it last. */
+    batches: `
+select id::text from ${batches}
+where run = any ($1::bigint[]) and (queue = $2 or absorbed > 0)
+order by id`,
+
+    /** The next of a queue within one batch, in the order in which they lay there; at most $7, at most $8 bytes and one. */
     candidates: `
 with page as materialized (
   select l.batch, l.position, octet_length(l.body) + octet_length(l.properties) as size,
@@ -122,20 +130,19 @@ with page as materialized (
            then greatest(date_part('epoch', j.run_at - clock_timestamp()) * 1000, 0) end as remaining
   from ${batches} b join ${ledger} l on l.batch = b.id left join ${jobs} j on j.id = l.job
   where ${eligible}
-    -- A message that came back elsewhere after an interruption belongs to the batch that took it last.
-    and (b.queue = $4 or b.absorbed > 0) and l.queue = $4
-    and b.id >= $5::bigint and (l.batch, l.position) > ($5::bigint, $6::integer)
-  order by l.batch, l.position
+    -- One batch at a time: over all of them each page would sort everything that is left.
+    and b.id = $5::bigint and l.batch = $5::bigint and l.position > $6::integer and l.queue = $4
+  order by l.position
   limit $7
 ),
 fitting as (
-  select page.*, sum(size) over (order by batch, position) - size as before from page
+  select page.*, sum(size) over (order by position) - size as before from page
 )
 select l.batch::text, l.position, l.queue, l.exchange, l.routing_key as "routingKey", l.outcome, l.properties, l.body,
        fitting.remaining as "remainingMs"
 from fitting join ${ledger} l on l.batch = fitting.batch and l.position = fitting.position
 where fitting.before <= $8
-order by l.batch, l.position`,
+order by l.position`,
 
     /**
      * Leases the jobs of these messages, as a worker does, so that none runs them; a lease that runs out parks them. Those
@@ -147,11 +154,14 @@ input as materialized (
   select * from unnest($4::bigint[], $5::integer[], $6::bigint[], $7::text[])
     with ordinality as input (batch, position, hash, stripped, number)
 ),
-held as materialized (
-  select j.id, j.state, j.finished_at
+beside as materialized (
+  select input.*, l.job, l.queue, l.written_by, l.xmin as ledger_xmin
   from input join ${ledger} l on l.batch = input.batch and l.position = input.position
-  join ${jobs} j on j.id = l.job cross join mine
-  where ${untouched}
+),
+held as materialized (
+  select l.*, j.state, j.finished_at
+  from beside l join ${jobs} j on j.id = l.job cross join mine
+  where j.xmin = coalesce(l.written_by, l.ledger_xmin) and ${resting}
   order by j.id
   for update of j skip locked
 ),
@@ -160,18 +170,19 @@ leased as (
   set state = 'running', lease_token = (select nextval('${s}.lease_tokens')), locked_until = ${lease('$3')},
       locked_by = $8, on_lease_expired = 'park', finished_at = null
   from held
-  where j.id = held.id and j.state = held.state
-  returning j.id, j.lease_token
+  where j.id = held.job and j.state = held.state
+  -- All that the next step needs: joining it again by number or job would compare every row with every other.
+  returning held.*, j.lease_token
 ),
 going as (
   insert into ${moves} (batch, position, undo, number, queue, job, lease_token, was, was_finished_at, hash, stripped)
-  select l.batch, l.position, mine.id, input.number, l.queue, l.job, leased.lease_token, held.state, held.finished_at,
-         input.hash, nullif(input.stripped, '')
-  from input join ${ledger} l on l.batch = input.batch and l.position = input.position
-  cross join mine
-  left join held on held.id = l.job
-  left join leased on leased.id = l.job
-  where l.job is null or leased.id is not null
+  select l.batch, l.position, mine.id, l.number, l.queue, l.job, l.lease_token, l.state, l.finished_at, l.hash,
+         nullif(l.stripped, '')
+  from leased l cross join mine
+  union all
+  select l.batch, l.position, mine.id, l.number, l.queue, null, null, null, null, l.hash, nullif(l.stripped, '')
+  from beside l cross join mine
+  where l.job is null
   returning number
 )
 select (select count(*) from mine)::int as held, array(select number from going order by number) as numbers`,
@@ -297,6 +308,9 @@ export function createUndoLedger(schema: string) {
 
     countCandidates: (db: Queryable, filter: CandidateFilter) =>
       rows<{ queue: string; count: number }>(db, sql.countCandidates, filtered(filter)),
+
+    batches: async (db: Queryable, runs: readonly string[], queue: string) =>
+      (await rows<{ id: string }>(db, sql.batches, [runs, queue])).map(({ id }) => id),
 
     candidates: (
       db: Queryable,

@@ -93,7 +93,7 @@ const MAX_BACKOFF_MS = 10_000;
 const MAX_MESSAGE_BYTES = { since4: 16 * 1_048_576, before: 128 * 1_048_576 } as const;
 /** How a broker ends the channel or connection of who publishes what it cannot take. */
 const POISON_CODES: readonly unknown[] = [406, 501, 502, 505, 541];
-const START = { batch: '0', position: 0 } as const;
+const MAX_PAGE = 1_000;
 
 /** What is drained from the broker behind the URL, by group. */
 export async function drainedGroups(
@@ -337,37 +337,47 @@ class GroupUndo {
   }
 
   async #giveBackQueue(work: Work, filter: CandidateFilter, queue: string): Promise<void> {
-    const { pool, signal, maxBatch = MAX_BATCH, rate, onProgress } = this.options;
+    const { signal, maxBatch = MAX_BATCH, rate, onProgress } = this.options;
     if ((await work.broker.count(queue)) === null) {
       await this.#refuseQueue(filter, queue);
       return;
     }
     const size = rate === undefined ? maxBatch : Math.min(maxBatch, Math.max(1, Math.ceil(rate / 4)));
-    let after: { readonly batch: string; readonly position: number } = START;
-    while (!signal?.aborted) {
-      const limits = { rows: this.#careful > 0 ? 1 : size, bytes: MAX_BATCH_BYTES };
-      const page = await this.#undo.candidates(pool, filter, queue, after, limits);
-      const last = page.at(-1);
-      if (last === undefined) return;
-      after = last;
+    for await (const page of this.#pages(filter, queue, () => (this.#careful > 0 ? 1 : size))) {
       if (this.#careful > 0) this.#careful -= 1;
       const prepared = page.map((row) => this.#prepare(work.broker, row)).filter((each) => each !== null);
       if (prepared.length === 0) continue;
       await this.#pace(prepared.length);
+      if (signal?.aborted) return;
       await this.#moveBatch(work, prepared);
       onProgress?.({ taken: this.#moved, initial: this.#wanted });
+      if (signal?.aborted) return;
+    }
+  }
+
+  /** What may go of a queue, in order; `limit` is asked before each page. */
+  async *#pages(
+    filter: CandidateFilter,
+    queue: string,
+    limit: () => number,
+  ): AsyncGenerator<readonly Candidate[]> {
+    const { pool } = this.options;
+    for (const batch of await this.#undo.batches(pool, filter.runs, queue)) {
+      let position = 0;
+      for (;;) {
+        const limits = { rows: limit(), bytes: MAX_BATCH_BYTES };
+        const page = await this.#undo.candidates(pool, filter, queue, { batch, position }, limits);
+        const last = page.at(-1);
+        if (last === undefined) break;
+        ({ position } = last);
+        yield page;
+      }
     }
   }
 
   async #refuseQueue(filter: CandidateFilter, queue: string): Promise<void> {
-    let after: { readonly batch: string; readonly position: number } = START;
-    for (;;) {
-      const limits = { rows: 1_000, bytes: MAX_BATCH_BYTES };
-      const page = await this.#undo.candidates(this.options.pool, filter, queue, after, limits);
+    for await (const page of this.#pages(filter, queue, () => MAX_PAGE)) {
       for (const row of page) this.#refused.set(keyOf(row), 'its-queue-is-gone');
-      const last = page.at(-1);
-      if (last === undefined) return;
-      after = last;
     }
   }
 
@@ -474,21 +484,13 @@ class GroupUndo {
 
   /** Reads every message that would go, as it would go. */
   async #rehearse(broker: Broker, group: DrainedGroup, filter: CandidateFilter): Promise<UndoResult> {
-    const { pool, signal, onProgress } = this.options;
+    const { signal, onProgress } = this.options;
     let moved = 0;
     for (const queue of this.#inOrder(group.queues)) {
       if ((await broker.count(queue)) === null) await this.#refuseQueue(filter, queue);
       else {
-        let after: { readonly batch: string; readonly position: number } = START;
-        for (;;) {
+        for await (const page of this.#pages(filter, queue, () => MAX_PAGE)) {
           signal?.throwIfAborted();
-          const page = await this.#undo.candidates(pool, filter, queue, after, {
-            rows: 1_000,
-            bytes: MAX_BATCH_BYTES,
-          });
-          const last = page.at(-1);
-          if (last === undefined) break;
-          after = last;
           for (const row of page) {
             const prepared = this.#prepare(broker, row);
             if (prepared === null) continue;

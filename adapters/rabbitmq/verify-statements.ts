@@ -77,24 +77,28 @@ from ${s}.drain_runs r
 where r.broker = $1 and r.vhost = $2
 order by r.id`,
 
-    /** Of a run, in order; at most $4 rows, at most $5 bytes and one. */
+    /** Of a run, in order. */
+    batches: `
+select id::text from ${s}.drain_batches where run = $1 order by id`,
+
+    /** Of a batch, in order, behind a position; at most $3 rows, at most $4 bytes and one. */
     ledger: `
 with page as materialized (
   select l.batch, l.position, octet_length(l.body) + octet_length(l.properties) as size
-  from ${s}.drain_batches b join ${s}.drain_ledger l on l.batch = b.id
-  where b.run = $1 and b.id >= $2::bigint and (l.batch, l.position) > ($2::bigint, $3::integer)
-  order by l.batch, l.position
-  limit $4
+  from ${s}.drain_ledger l
+  where l.batch = $1::bigint and l.position > $2::integer
+  order by l.position
+  limit $3
 ),
 fitting as (
-  select page.*, sum(size) over (order by batch, position) - size as before from page
+  select page.*, sum(size) over (order by position) - size as before from page
 )
 select l.batch::text, l.position, l.queue, l.exchange, l.routing_key as "routingKey", l.redelivered, l.job::text,
        l.fingerprint, l.properties, l.body, m.hash::text as "sentHash", m.undo::text as undo
 from fitting join ${s}.drain_ledger l on l.batch = fitting.batch and l.position = fitting.position
 left join ${s}.drain_moves m on m.batch = l.batch and m.position = l.position and m.state = 'moved'
-where fitting.before <= $5
-order by l.batch, l.position`,
+where fitting.before <= $4
+order by l.position`,
 
     /** The input of jobs as the ledger has it, beside the input that they have. */
     compare: `
@@ -125,12 +129,15 @@ export function createVerifier(schema: string) {
   return {
     runs: (db: Queryable, broker: string, vhost: string) => rows<VerifiedRun>(db, sql.runs, [broker, vhost]),
 
+    batches: async (db: Queryable, run: string) =>
+      (await rows<{ id: string }>(db, sql.batches, [run])).map(({ id }) => id),
+
     ledger: (
       db: Queryable,
-      run: string,
-      after: { readonly batch: string; readonly position: number },
+      batch: string,
+      after: number,
       limits: { readonly rows: number; readonly bytes: number },
-    ) => rows<LedgerRow>(db, sql.ledger, [run, after.batch, after.position, limits.rows, limits.bytes]),
+    ) => rows<LedgerRow>(db, sql.ledger, [batch, after, limits.rows, limits.bytes]),
 
     async compare(db: Queryable, expected: readonly ExpectedJob[]): Promise<ComparedJobs> {
       const values = [

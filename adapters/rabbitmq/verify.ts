@@ -73,7 +73,6 @@ export interface VerifyOptions {
 }
 
 const PAGE = { rows: 1_000, bytes: 8 * 1_048_576 } as const;
-const START = { batch: '0', position: 0 } as const;
 /** Messages that one look at a queue reads. */
 const MAX_LOOKED_AT = 10_000;
 const LISTED = 20;
@@ -173,17 +172,19 @@ class GroupVerifier {
 
   async #readLedger(run: VerifiedRun): Promise<void> {
     const { pool, signal, onProgress } = this.options;
-    let after: { readonly batch: string; readonly position: number } = START;
     let read = 0;
-    for (;;) {
-      signal?.throwIfAborted();
-      const page = await this.verifier.ledger(pool, run.id, after, PAGE);
-      const last = page.at(-1);
-      if (last === undefined) return;
-      after = last;
-      await this.#readPage(page);
-      read += page.length;
-      onProgress?.(this.group, { taken: read, initial: run.ledger });
+    for (const batch of await this.verifier.batches(pool, run.id)) {
+      let position = 0;
+      for (;;) {
+        signal?.throwIfAborted();
+        const page = await this.verifier.ledger(pool, batch, position, PAGE);
+        const last = page.at(-1);
+        if (last === undefined) break;
+        ({ position } = last);
+        await this.#readPage(page);
+        read += page.length;
+        onProgress?.(this.group, { taken: read, initial: run.ledger });
+      }
     }
   }
 
