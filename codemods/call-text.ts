@@ -5,6 +5,16 @@
 
 import { baseIndent, type Layout, quoteText, reindent } from './edits.js';
 
+export interface BulkParts {
+  /** What the loop binds, as it is written: `x`, `{ id }`. */
+  readonly binding: string;
+  readonly iterable: string;
+  /** Certainly an array; anything else that can be iterated goes through Array.from. */
+  readonly isArray: boolean;
+  /** Comments above the publish inside the loop. */
+  readonly comments: readonly string[];
+}
+
 export interface CallParts {
   readonly handle: string;
   /** The function of `unbroker/transactions` that the handle goes through; undefined for pg. */
@@ -20,6 +30,8 @@ export interface CallParts {
     readonly delayMs?: string;
     readonly headers?: string;
   };
+  /** The loop that the publish is all of: one bulk enqueue takes its place. */
+  readonly bulk?: BulkParts | undefined;
   /** Whether the publish had an argument to a line. */
   readonly spread: boolean;
   readonly trailingComma: boolean;
@@ -38,6 +50,26 @@ export function enqueueText(parts: CallParts, name: string, layout: Layout, inde
     (a) => a !== undefined,
   );
   return callText(`await ${name}`, args, parts, layout, indent);
+}
+
+/** `await enqueueMany(client, xs.map((x) => ({ kind: 'k', payload: x })))`. */
+export function enqueueManyText(
+  parts: CallParts,
+  bulk: BulkParts,
+  name: string,
+  layout: Layout,
+  indent: string,
+): string {
+  const copied =
+    parts.payload === null || parts.plain ? parts.payload : `JSON.parse(JSON.stringify(${parts.payload}))`;
+  const payload = copied === null ? [] : [copied === 'payload' ? copied : `payload: ${copied}`];
+  const job = `{ ${[`kind: ${quoteText(parts.kind, layout.quote)}`, ...payload, ...optionFields(parts)].join(', ')} }`;
+  const each = `(${bulk.binding}) => (${job})`;
+  const simple = /^[\w$.]+(?:\([^()]*\))?$/.test(bulk.iterable);
+  const jobs = bulk.isArray
+    ? `${simple ? bulk.iterable : `(${bulk.iterable})`}.map(${each})`
+    : `Array.from(${bulk.iterable}, ${each})`;
+  return callText(`await ${name}`, [parts.handle, jobs], { ...parts, spread: false }, layout, indent);
 }
 
 /** ``client.query('select unbroker.enqueue($1, $2::jsonb)', [kind, JSON.stringify(payload)])``. */
@@ -66,14 +98,18 @@ function stringify(value: string): string {
   return `JSON.stringify(${value})`;
 }
 
-function optionsText({ options }: CallParts): string | undefined {
-  const entries = Object.entries({
+function optionsText(parts: CallParts): string | undefined {
+  const entries = optionFields(parts);
+  return entries.length === 0 ? undefined : `{ ${entries.join(', ')} }`;
+}
+
+function optionFields({ options }: CallParts): string[] {
+  return Object.entries({
     priority: options.priority,
     delayMs: options.delayMs,
     dedupeKey: options.dedupeKey,
     headers: options.headers,
   }).flatMap(([key, value]) => (value === undefined ? [] : [value === key ? key : `${key}: ${value}`]));
-  return entries.length === 0 ? undefined : `{ ${entries.join(', ')} }`;
 }
 
 function callText(

@@ -221,7 +221,7 @@ export function blockExits(block: ts.Block): boolean {
 
 export interface Use {
   /** The statement to replace; undefined when the call is part of something larger. */
-  readonly statement: ts.ExpressionStatement | undefined;
+  readonly statement: ts.Statement | undefined;
   readonly awaited: boolean;
   readonly obstacle: Obstacle | undefined;
 }

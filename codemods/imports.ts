@@ -20,10 +20,11 @@ export interface Need {
 export const TRANSACTIONS = 'unbroker/transactions';
 
 export const ENQUEUE: Need = { module: 'unbroker/enqueue', name: 'enqueue' };
+export const ENQUEUE_MANY: Need = { module: 'unbroker/enqueue', name: 'enqueueMany' };
 
 export class FileImports {
   private readonly edits: TextEdit[] = [];
-  private readonly added: string[] = [];
+  private readonly added = new Map<string, string[]>();
   private readonly locals = new Map<string, string>();
   private readonly commonJs: boolean;
 
@@ -43,21 +44,21 @@ export class FileImports {
     const local = this.freeName(need.name);
     this.locals.set(key, local);
     const list = this.mergeable(need.module);
-    if (list === undefined) this.added.push(this.statement(need, local));
-    else this.merge(list, this.specifier(need.name, local, this.commonJs));
+    if (list === undefined) {
+      const specifiers = this.added.get(need.module) ?? [];
+      this.added.set(need.module, [...specifiers, this.specifier(need.name, local, this.commonJs)].sort());
+    } else this.merge(list, this.specifier(need.name, local, this.commonJs));
     return local;
   }
 
   finish(): TextEdit[] {
-    if (this.added.length === 0) return this.edits;
+    if (this.added.size === 0) return this.edits;
     const at = this.insertionPoint();
     const { eol } = this.layout;
     const lead = at > 0 && this.file.text[at - 1] !== '\n' ? eol : '';
     const first = this.isFirst(at) ? eol : '';
-    return [
-      ...this.edits,
-      { start: at, end: at, text: lead + this.added.map((line) => line + eol).join('') + first },
-    ];
+    const lines = [...this.added].map(([module, names]) => this.statement(module, names) + eol);
+    return [...this.edits, { start: at, end: at, text: lead + lines.join('') + first }];
   }
 
   private existing(module: string): { imported: string; local: string }[] {
@@ -105,12 +106,12 @@ export class FileImports {
     return name === local ? name : commonJs ? `${name}: ${local}` : `${name} as ${local}`;
   }
 
-  private statement(need: Need, local: string): string {
+  private statement(module: string, specifiers: readonly string[]): string {
     const { quote, semi } = this.layout;
-    const specifier = this.specifier(need.name, local, this.commonJs);
+    const specifier = specifiers.join(', ');
     return this.commonJs
-      ? `const { ${specifier} } = require(${quote}${need.module}${quote})${semi}`
-      : `import { ${specifier} } from ${quote}${need.module}${quote}${semi}`;
+      ? `const { ${specifier} } = require(${quote}${module}${quote})${semi}`
+      : `import { ${specifier} } from ${quote}${module}${quote}${semi}`;
   }
 
   private freeName(wanted: string): string {

@@ -13,6 +13,7 @@ import type { Analysis } from './program.js';
 import type { Obstacle, ReasonCode } from './reasons.js';
 import type { ReadSite, SiteReader } from './site.js';
 import { contains, endLineOf, lineOf, quote } from './syntax.js';
+import type { ThreadStep } from './thread.js';
 import { type Confidence, decide, type Level } from './verdict.js';
 import type { Wrapper } from './wrappers.js';
 
@@ -61,6 +62,8 @@ export interface PlanSite {
   readonly message: string | null;
   readonly next: string | null;
   readonly also: readonly Obstacle[];
+  /** For `no-transaction-here`: every function, interface and double that the handle would have to pass through. */
+  readonly thread: readonly ThreadStep[];
   readonly confidence: Confidence;
   readonly delta: Delta | null;
 }
@@ -247,6 +250,7 @@ function siteOf(
     options: { ...publish.options },
     transaction: transactionOf(read),
     ...verdict,
+    thread: read.thread,
     applied,
     delta: verdict.level === 'refused' ? null : delta(read, reader),
   };

@@ -61,6 +61,11 @@ export class PublishReader {
     return this.follow(site, undefined, trail);
   }
 
+  /** An expression of the site as text for another place of it. */
+  text(node: ts.Expression, renames: ReadonlyMap<ts.Symbol, string>): string {
+    return render(this.values, { node, env: undefined }, renames).text;
+  }
+
   private follow(call: ts.CallExpression, env: Env | undefined, trail: Trail): PublishFacts {
     const callee = this.resolver.calleeOf(call);
     const spread = call.arguments.some(ts.isSpreadElement);

@@ -109,7 +109,7 @@ class Rendering {
       }
       if (ts.isIdentifier(n) && isReference(n)) {
         const text = this.reference(n, env, node);
-        if (text !== undefined) replace(n, parenthesized(text, n));
+        if (text !== undefined) replace(n, n === node ? text : parenthesized(text, n));
         return;
       }
       ts.forEachChild(n, walk);

@@ -45,6 +45,11 @@ export class Resolver {
     return this.roles.named(node);
   }
 
+  /** Classes that extend or implement a class or interface, directly. */
+  heirsOf(symbol: ts.Symbol): readonly ts.ClassLikeDeclaration[] {
+    return this.index.heirsOf(symbol);
+  }
+
   /** Whether a variable or property is ever assigned after its declaration. */
   isReassigned(symbol: ts.Symbol): boolean {
     return this.index.isReassigned(symbol);

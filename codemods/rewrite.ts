@@ -5,7 +5,7 @@
  */
 
 import { ts } from 'ts-morph';
-import { type CallParts, enqueueText, inlineSqlText } from './call-text.js';
+import { type BulkParts, type CallParts, enqueueManyText, enqueueText, inlineSqlText } from './call-text.js';
 import {
   indentAt,
   type Layout,
@@ -17,7 +17,7 @@ import {
   spanOf,
   type TextEdit,
 } from './edits.js';
-import { ENQUEUE, FileImports, TRANSACTIONS } from './imports.js';
+import { ENQUEUE, ENQUEUE_MANY, FileImports, TRANSACTIONS } from './imports.js';
 import { localSymbol } from './origins.js';
 import { bare, contains, eachNode, lineOf } from './syntax.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
@@ -109,11 +109,25 @@ class FileRewrite {
   }
 
   private call(given: CallParts, indent: string): string {
+    const { bulk } = given;
+    if (this.options.inlineSql && bulk !== undefined) return this.inlineLoop(given, bulk, indent);
+    if (bulk !== undefined) {
+      const many = this.imports.use(ENQUEUE_MANY);
+      const lead = bulk.comments.map((comment) => comment + this.layout.eol + indent).join('');
+      return lead + enqueueManyText(this.adapted(given), bulk, many, this.layout, indent) + this.layout.semi;
+    }
     if (this.options.inlineSql) {
       return inlineSqlText(this.adapted(given), this.layout, indent) + this.layout.semi;
     }
     const name = this.imports.use(ENQUEUE);
     return enqueueText(this.adapted(given), name, this.layout, indent) + this.layout.semi;
+  }
+
+  /** The SQL function takes one job a call: the loop stays, in front of the COMMIT. */
+  private inlineLoop(given: CallParts, bulk: BulkParts, indent: string): string {
+    const { eol, semi, unit } = this.layout;
+    const inner = inlineSqlText(this.adapted(given), this.layout, indent + unit) + semi;
+    return `for (const ${bulk.binding} of ${bulk.iterable}) {${eol}${indent}${unit}${inner}${eol}${indent}}`;
   }
 
   /** `trx` → `fromKnex(trx)`. */

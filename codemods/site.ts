@@ -5,7 +5,8 @@
 
 import { ts } from 'ts-morph';
 import { Availabilities } from './availability.js';
-import type { CallParts } from './call-text.js';
+import { type Bulk, boundNames, bulkOf } from './bulk.js';
+import type { BulkParts, CallParts } from './call-text.js';
 import { resultsOf } from './callback-edits.js';
 import type { CodemodConfig } from './config.js';
 import { Contexts } from './context.js';
@@ -13,7 +14,7 @@ import { Databases } from './databases.js';
 import { Effects, isWrite } from './effects.js';
 import type { Sources } from './files.js';
 import { Handles } from './handles.js';
-import { statementOf, useOf } from './hazards.js';
+import { statementOf, type Use, useOf } from './hazards.js';
 import { hoistsOf } from './hoists.js';
 import { BROKERS } from './packages.js';
 import type { Analysis } from './program.js';
@@ -22,7 +23,8 @@ import { eventsOf } from './publishes/rascal.js';
 import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
-import { describe, quote, type Scope, scopeOf } from './syntax.js';
+import { describe, eachNode, quote, type Scope, scopeOf } from './syntax.js';
+import { type ThreadStep, Threads } from './thread.js';
 import { autocommits } from './transactions/autocommit.js';
 import { CallbackFinder } from './transactions/callback.js';
 import type { Idiom } from './transactions/idiom.js';
@@ -48,6 +50,8 @@ export interface ReadSite {
   readonly transaction: TransactionScope | undefined;
   readonly pool: PoolScope | undefined;
   readonly obstacles: readonly Obstacle[];
+  /** What a handle would have to pass through to reach the write; empty when it is in this function. */
+  readonly thread: readonly ThreadStep[];
   /** How it would be rewritten; undefined when something stands in the way. */
   readonly rewrite: Rewrite | undefined;
   readonly shared: boolean;
@@ -62,6 +66,7 @@ export class SiteReader {
   readonly effects: Effects;
   private readonly reader: PublishReader;
   private readonly availabilities: Availabilities;
+  private readonly threads: Threads;
   private readonly contexts: Contexts;
   private readonly handles: Handles;
   private readonly databases: Databases;
@@ -84,6 +89,7 @@ export class SiteReader {
     this.availabilities = new Availabilities(this.resolver, values, this.effects);
     this.handles = new Handles(this.resolver, sources.root, config);
     this.databases = new Databases(this.resolver, sources, config);
+    this.threads = new Threads(this.resolver);
     this.contexts = new Contexts(this.resolver, this.effects, this.databases);
     const { key } = this.handles;
     this.writes = new Writes(this.resolver, this.effects, key, this.databases.joinsByItself);
@@ -106,8 +112,12 @@ export class SiteReader {
   };
 
   read(call: ts.CallExpression): ReadSite {
-    const scope = scopeOf(call);
-    const use = useOf(call);
+    const bulk = this.bulkOf(call);
+    const scope = bulk?.scope ?? scopeOf(call);
+    const use: Use =
+      bulk === undefined
+        ? useOf(call)
+        : { statement: bulk.statement, awaited: isAwaited(bulk.statement), obstacle: undefined };
     const publish = this.reader.read(call);
     const statement = use.statement ?? statementOf(call);
     const events = publish.idiom.startsWith('rascal') ? eventsOf(call) : undefined;
@@ -122,14 +132,18 @@ export class SiteReader {
         : undefined;
     if (found === undefined && pool === undefined) {
       obstacles.push(...publish.obstacles, ...this.contexts.explain(call));
-      return { ...base, publish, transaction: undefined, pool, obstacles, rewrite: undefined, shared: false };
+      const thread = obstacles.some((o) => o.code === 'no-transaction-here')
+        ? this.threadOf(scope, call)
+        : [];
+      const nothing = { transaction: undefined, pool, rewrite: undefined, shared: false };
+      return { ...base, ...nothing, publish, obstacles, thread };
     }
     obstacles.push(...this.contexts.foreignWrites(scope));
     const write = found?.position === 'after' ? found.end : pool?.statements[0];
     if (write !== undefined) obstacles.push(...this.contexts.coveringCatch(call, write, scope));
     const judged =
       found !== undefined
-        ? this.judgeTransaction(call, use.statement, found)
+        ? this.judgeTransaction(call, use.statement, found, bulk)
         : this.judgePool(call, use.statement, pool);
     obstacles.push(...judged.publish.obstacles, ...judged.obstacles);
     for (const lost of this.availabilities.lostCalls(call, judged.publish.kept)) {
@@ -142,9 +156,17 @@ export class SiteReader {
       transaction: found,
       pool,
       obstacles,
+      thread: [],
       rewrite,
       shared: judged.shared,
     };
+  }
+
+  /** The way to the last write in front of a publish. */
+  private threadOf(scope: Scope, call: ts.CallExpression): ThreadStep[] {
+    const writes = this.effects.of(scope).filter((e) => isWrite(e) && e.at.end <= call.getStart());
+    const last = writes.at(-1);
+    return last === undefined ? [] : this.threads.stepsTo(last);
   }
 
   private transactionOf(scope: Scope, statement: ts.Statement): TransactionScope | undefined {
@@ -162,28 +184,41 @@ export class SiteReader {
     );
   }
 
+  /** The loop that a publish is all of, when it follows a commit: behind one it becomes a bulk enqueue. */
+  private bulkOf(call: ts.CallExpression): Bulk | undefined {
+    const bulk = bulkOf(call);
+    const found = bulk === undefined ? undefined : this.transactionOf(bulk.scope, bulk.statement);
+    return found?.position === 'after' ? bulk : undefined;
+  }
+
   private judgeTransaction(
     call: ts.CallExpression,
-    statement: ts.ExpressionStatement | undefined,
+    statement: ts.Statement | undefined,
     found: TransactionScope,
+    bulk: Bulk | undefined,
   ): Judged {
     const renames = found.inner?.renames ?? new Map<ts.Symbol, string>();
     const publish = this.reader.read(call, renames);
     const obstacles = [...found.obstacles, ...this.databaseObstacles(found)];
     if (statement === undefined || publish.kind === null)
       return { publish, obstacles, rewrite: undefined, shared: false };
-    const parts = this.parts(call, publish, found.handle, found.library?.adapter);
+    const many = bulk === undefined ? undefined : this.bulkParts(bulk, renames);
+    const parts = { ...this.parts(call, publish, found.handle, found.library?.adapter), bulk: many };
     const { parameter } = found;
-    const common = { statement, parts, kept: publish.kept };
+    const kept = bulk === undefined ? publish.kept : [...publish.kept, bulk.iterable];
+    const bound = (bulk === undefined ? [] : boundNames(bulk.binding)).flatMap(
+      (id) => this.analysis.checker.getSymbolAtLocation(id) ?? [],
+    );
+    const common = { statement, parts, kept };
     if (!this.availabilities.isVisible(found.handleNode, found.target.before ?? found.target.atEndOf)) {
       obstacles.push({ code: 'transaction-unclear', what: `${found.handle} means something else here` });
     }
     if (found.position === 'inside')
       return { publish, obstacles, rewrite: { how: 'replace', parameter, ...common }, shared: false };
     const available = this.availabilities.check({
-      nodes: publish.kept,
+      nodes: kept,
       target: found.target.before ?? found.target.atEndOf,
-      renamed: new Set(renames.keys()),
+      renamed: new Set([...renames.keys(), ...bound]),
       between: found.between,
       from: statement,
     });
@@ -193,15 +228,26 @@ export class SiteReader {
       ...common,
       target: found.target,
       moved: available.moved,
-      inner: usedNames(found, publish),
+      inner: usedNames(found, publish, many?.iterable ?? ''),
       parameter,
     };
     return { publish, obstacles, rewrite, shared: available.shared };
   }
 
+  private bulkParts(bulk: Bulk, renames: ReadonlyMap<ts.Symbol, string>): BulkParts {
+    const { checker } = this.analysis;
+    const type = checker.getTypeAtLocation(bulk.iterable);
+    return {
+      binding: bulk.binding.getText(),
+      iterable: this.reader.text(bulk.iterable, renames),
+      comments: bulk.comments,
+      isArray: checker.isArrayType(type) || checker.isTupleType(type),
+    };
+  }
+
   private judgePool(
     call: ts.CallExpression,
-    statement: ts.ExpressionStatement | undefined,
+    statement: ts.Statement | undefined,
     pool: PoolScope | undefined,
   ): Judged {
     const publish = this.reader.read(call);
@@ -265,10 +311,23 @@ interface Judged {
 }
 
 /** A new name for the transaction's result is only made when the enqueue reads it. */
-function usedNames(found: TransactionScope, publish: PublishFacts): TransactionScope['inner'] {
+function usedNames(
+  found: TransactionScope,
+  publish: PublishFacts,
+  iterable: string,
+): TransactionScope['inner'] {
   const introduce = found.inner?.introduce;
   if (found.inner === undefined || introduce === undefined) return found.inner;
   const word = new RegExp(`(?<![\\w$.])${introduce.name.replace(/\$/g, '\\$')}(?![\\w$])`);
-  const texts = [publish.payload ?? '', ...Object.values(publish.options)];
+  const texts = [iterable, publish.payload ?? '', ...Object.values(publish.options)];
   return texts.some((t) => word.test(t)) ? found.inner : { ...found.inner, introduce: undefined };
+}
+
+/** Whether a loop waits for its publishes. */
+function isAwaited(loop: ts.Statement): boolean {
+  let awaits = false;
+  eachNode(loop, (n) => {
+    if (ts.isAwaitExpression(n)) awaits = true;
+  });
+  return awaits;
 }

@@ -9,7 +9,7 @@ import type { PoolScope } from './transactions/pg-pool.js';
 
 /** One publish that is replaced. */
 export interface Publish {
-  readonly statement: ts.ExpressionStatement;
+  readonly statement: ts.Statement;
   readonly parts: CallParts;
   /** The publish's own expressions that live on in the enqueue. */
   readonly kept: readonly ts.Expression[];

@@ -70,7 +70,10 @@ function refusals(lines: string[], sites: readonly PlanSite[]): void {
     if (mine.length === 0) continue;
     lines.push(`### ${code}`, '', `${next}.`, '');
     for (const s of mine)
-      lines.push(`- \`${cell(s.file)}:${s.line}\` ${cell(s.function)}: ${cell(s.message ?? '')}`);
+      lines.push(
+        `- \`${cell(s.file)}:${s.line}\` ${cell(s.function)}: ${cell(s.message ?? '')}`,
+        ...s.thread.map((t) => `  - through \`${cell(t.name)}\` (${t.role}), \`${cell(t.file)}:${t.line}\``),
+      );
     lines.push('');
   }
 }

@@ -47,6 +47,8 @@ function siteLines(site: PlanSite): string[] {
   if (site.level === 'refused') {
     if (site.message !== null) say('why', `${site.message}.`);
     if (site.next !== null) say('next', `${site.next}.`);
+    for (const step of site.thread)
+      say('handle', `through ${step.name} (${step.role}), ${step.file}:${step.line}`);
     if (site.also.length > 0) say('also', site.also.map((o) => `${o.code} (${o.what})`).join('; '));
     return lines;
   }

@@ -1,5 +1,5 @@
 /** What a scan leaves behind for others: SARIF, the ratchet, the answers of a person, the choice of some rewrites. */
-import { mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
@@ -10,8 +10,10 @@ import {
   type Plan,
   parseRatchet,
   preparePlan,
+  renderMarkdown,
   renderRatchet,
   renderSarif,
+  renderText,
 } from '../../codemods/index.js';
 import { chooseSites } from '../../src/cli/codemod-ask.js';
 import { linkPackages } from './fixture.js';
@@ -41,6 +43,30 @@ const BOOT = `import { publish } from './bus.js';
 publish('shop.opened', {});
 `;
 
+/** The write is two calls away, behind an interface that a test double implements, too. */
+const FAR = `import type { Pool } from 'pg';
+import { publish } from './bus.js';
+export interface Rows { add(id: number): Promise<void> }
+export class PgRows implements Rows {
+  constructor(private readonly pool: Pool) {}
+  async add(id: number): Promise<void> { await insert(this.pool, id); }
+}
+async function insert(pool: Pool, id: number): Promise<void> {
+  await pool.query('insert into far (id) values ($1)', [id]);
+}
+export async function far(rows: Rows, id: number): Promise<void> {
+  await rows.add(id);
+  publish('far.added', { id });
+}
+`;
+
+const DOUBLE = `import type { Rows } from '../far.js';
+import { publish } from '../bus.js';
+export class FakeRows implements Rows {
+  async add(id: number): Promise<void> { publish('fake', { id }); }
+}
+`;
+
 let root: string;
 
 function prepare() {
@@ -56,6 +82,9 @@ beforeAll(() => {
   write('bus.ts', BUS);
   write('orders.ts', ORDERS);
   write('z.ts', BOOT);
+  write('far.ts', FAR);
+  mkdirSync(join(root, 'test'));
+  write('test/fake-rows.ts', DOUBLE);
   // Its name needs escaping in a URI.
   write('odd name#1.ts', '(('.repeat(600));
 });
@@ -81,6 +110,7 @@ describe('reports', () => {
       }
     ).runs;
     expect(run?.results.map((r) => [r['ruleId'], r['level']])).toEqual([
+      ['no-transaction-here', 'warning'],
       ['publish-after-autocommit', 'warning'],
       ['publish-after-autocommit', 'warning'],
       ['no-write', 'note'],
@@ -92,8 +122,8 @@ describe('reports', () => {
 
   test('the ratchet knows old publishes after lines have moved, and fails on a new one', () => {
     const ratchet = parseRatchet(renderRatchet(plan), 'r.json');
-    expect(Object.keys(ratchet.publishes)).toHaveLength(2);
-    expect(compareRatchet(plan, ratchet)).toEqual({ added: [], gone: [], known: 2 });
+    expect(Object.keys(ratchet.publishes)).toHaveLength(3);
+    expect(compareRatchet(plan, ratchet)).toEqual({ added: [], gone: [], known: 3 });
     const changed = ORDERS.replace("  publish('order.counted', { id });\n", '').replace(
       /$/,
       `export async function again(id: number): Promise<void> {
@@ -112,6 +142,18 @@ describe('reports', () => {
     expect(result.gone).toEqual(["orders.ts place: publish('order.counted', { id })"]);
   });
 
+  test('a handle that would have to travel: every function, interface and double on its way', () => {
+    const [site] = plan.sites;
+    expect(site?.thread.map((t) => `${t.role} ${t.name} ${t.file}:${t.line}`)).toEqual([
+      'function PgRows.add far.ts:6',
+      'interface Rows.add far.ts:3',
+      'test double FakeRows.add test/fake-rows.ts:4',
+      'function insert far.ts:8',
+    ]);
+    expect(renderText(plan)).toContain('through FakeRows.add (test double), test/fake-rows.ts:4');
+    expect(renderMarkdown(plan)).toContain('  - through `insert` (function), `far.ts:8`');
+  });
+
   test('a choice leaves the others as they were, and never inside a new transaction', () => {
     const all = prepared.choose(() => true);
     expect(all.changes.map((c) => c.after)).toEqual(plan.changes.map((c) => c.after));
@@ -119,7 +161,12 @@ describe('reports', () => {
     const last = prepared.choose((site) => site.kind === 'order.counted');
     // The publish in front of it would stand between BEGIN and COMMIT.
     expect(last.changes).toEqual([]);
-    expect(last.sites.map((s) => s.reason)).toEqual([null, 'between-not-movable', 'no-write']);
+    expect(last.sites.map((s) => s.reason)).toEqual([
+      'no-transaction-here',
+      null,
+      'between-not-movable',
+      'no-write',
+    ]);
     const first = prepared.choose((site) => site.kind === 'order.placed');
     expect(first.changes[0]?.after).toMatch(
       /enqueue\(client, 'order\.placed'.*\n.*COMMIT[\s\S]*\n {2}publish\('order\.counted'/,
