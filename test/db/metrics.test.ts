@@ -62,10 +62,14 @@ test('however many scrape, the table is asked once a quarter of a minute', async
       return db.pool.query(text, values);
     },
   };
+  await createMetrics({ db: counting }).text();
+  const once = asked;
+  asked = 0;
   const metrics = createMetrics({ db: counting });
   await Promise.all(Array.from({ length: 20 }, () => metrics.text()));
   await metrics.text();
-  expect(asked).toBe(3);
+  expect(asked).toBe(once);
+  expect(once).toBeLessThanOrEqual(4);
 });
 
 test('a lost database takes the gauges away and says so; its return brings them back', async () => {
