@@ -116,6 +116,9 @@ export async function bridge(options: BridgeOptions): Promise<BridgeResult> {
   }
 }
 
+/** A client that dies in our hands reports it on the query that we wait for. */
+const ignore = (): void => undefined;
+
 class Bridge {
   readonly #ledger: Ledger;
   readonly #bridgeLedger: BridgeLedger;
@@ -142,8 +145,7 @@ class Bridge {
     let clean = false;
     try {
       client = await pool.connect();
-      // A client that dies in our hands reports it on the query that we wait for.
-      client.on?.('error', () => undefined);
+      client.on?.('error', ignore);
       this.#proved.clear();
       const runs = await this.#openRuns(broker, stops);
       this.#report({ connected: true, connections: this.#progress.connections + 1 });
@@ -156,6 +158,8 @@ class Bridge {
       return { end, finished: true, groups, standings: this.#standings };
     } finally {
       for (const stop of stops) stop();
+      // One that goes back to the pool takes no listener of ours along.
+      if (clean) client?.off?.('error', ignore);
       client?.release(!clean);
       await broker.close();
       for (const { id } of this.#runs) await this.#lease.release(id);

@@ -20,7 +20,12 @@ export interface WayBackContext {
   readonly maxMessageBytes: number;
 }
 
-const ROUTING_HEADERS: Readonly<Record<string, Stripped>> = { CC: 'cc', BCC: 'bcc', 'x-delay': 'x-delay' };
+/** A map: a header may be called `toString`, and an object has one of these. */
+const ROUTING_HEADERS: ReadonlyMap<string, Stripped> = new Map([
+  ['CC', 'cc'],
+  ['BCC', 'bcc'],
+  ['x-delay', 'x-delay'],
+]);
 /** Longest expiration that a broker takes, about 50 days. */
 const MAX_EXPIRATION_MS = 4_294_967_295;
 
@@ -37,7 +42,7 @@ export function wayBack(
   const stripped: Stripped[] = [];
   const edits = new Map<keyof typeof FLAG, Buffer | null>();
   const kept = read.headers.filter(({ key }) => {
-    const word = ROUTING_HEADERS[key.toString('latin1')];
+    const word = ROUTING_HEADERS.get(key.toString('latin1'));
     if (word !== undefined) stripped.push(word);
     return word === undefined;
   });

@@ -27,10 +27,18 @@ export async function chooseSites(
 
 type Answer = 'yes' | 'no' | 'all' | 'quit';
 
-const ANSWERS: Readonly<Record<string, Answer>> = {
-  ...{ y: 'yes', yes: 'yes', n: 'no', no: 'no' },
-  ...{ a: 'all', all: 'all', q: 'quit', quit: 'quit' },
-};
+const ANSWERS: ReadonlyMap<string, Answer> = new Map(
+  Object.entries({
+    y: 'yes',
+    yes: 'yes',
+    n: 'no',
+    no: 'no',
+    a: 'all',
+    all: 'all',
+    q: 'quit',
+    quit: 'quit',
+  } as const),
+);
 
 async function oneOf(
   ask: (question: string) => Promise<string>,
@@ -38,7 +46,7 @@ async function oneOf(
 ): Promise<Answer> {
   for (;;) {
     const given = await ask('Rewrite this one? [y]es, [n]o, [a]ll, [q]uit: ');
-    const answer = ANSWERS[given.trim().toLowerCase()];
+    const answer = ANSWERS.get(given.trim().toLowerCase());
     if (answer !== undefined) return answer;
     say('Answer y, n, a or q.');
   }
