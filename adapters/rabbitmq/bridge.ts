@@ -17,7 +17,7 @@ import {
   type LatePublisher,
 } from './bridge-ledger.js';
 import { type Broker, connectBroker } from './broker.js';
-import type { DrainPool } from './drain.js';
+import { borrowClient, type DrainClient, type DrainPool, returnClient } from './drain.js';
 import type { Rules } from './drain-config.js';
 import { Findings, sumFindings } from './findings.js';
 import { Intake, type QueueStanding } from './intake.js';
@@ -116,9 +116,6 @@ export async function bridge(options: BridgeOptions): Promise<BridgeResult> {
   }
 }
 
-/** A client that dies in our hands reports it on the query that we wait for. */
-const ignore = (): void => undefined;
-
 class Bridge {
   readonly #ledger: Ledger;
   readonly #bridgeLedger: BridgeLedger;
@@ -141,11 +138,10 @@ class Bridge {
     const { amqpUrl, pool } = this.options;
     const broker = await connectBroker(amqpUrl);
     const stops: (() => void)[] = [];
-    let client: Awaited<ReturnType<DrainPool['connect']>> | undefined;
+    let client: DrainClient | undefined;
     let clean = false;
     try {
-      client = await pool.connect();
-      client.on?.('error', ignore);
+      client = await borrowClient(pool);
       this.#proved.clear();
       const runs = await this.#openRuns(broker, stops);
       this.#report({ connected: true, connections: this.#progress.connections + 1 });
@@ -158,9 +154,7 @@ class Bridge {
       return { end, finished: true, groups, standings: this.#standings };
     } finally {
       for (const stop of stops) stop();
-      // One that goes back to the pool takes no listener of ours along.
-      if (clean) client?.off?.('error', ignore);
-      client?.release(!clean);
+      if (client !== undefined) returnClient(client, clean);
       await broker.close();
       for (const { id } of this.#runs) await this.#lease.release(id);
     }

@@ -81,8 +81,20 @@ const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 10_000;
 const NOTHING: Totals = { rows: 0, unmapped: 0, excluded: 0, expired: 0, absorbed: 0, inexact: 0 };
 
-/** A client that dies in our hands reports it on the query that we wait for. */
 const ignore = (): void => undefined;
+
+/** A client of the pool; one that dies in our hands reports it on the query that we wait for. */
+export async function borrowClient(pool: DrainPool): Promise<DrainClient> {
+  const client = await pool.connect();
+  client.on?.('error', ignore);
+  return client;
+}
+
+/** One that goes back to the pool serves others, who listen again; one that is thrown away (not clean) may yet fail. */
+export function returnClient(client: DrainClient, clean: boolean): void {
+  if (clean) client.off?.('error', ignore);
+  client.release(!clean);
+}
 
 /** Throws `drain-busy`, `drain-not-frozen`, `drain-ambiguous` (exit 3), `drain-stalled`, `drain-lease-lost`, `amqp-…`. */
 export async function drainGroup(options: DrainOptions): Promise<DrainResult> {
@@ -130,9 +142,7 @@ class GroupDrain {
     let stopRenewing = (): void => undefined;
     try {
       for (let lane = 0; lane < LANES; lane += 1) {
-        const client = await pool.connect();
-        client.on?.('error', ignore);
-        clients.push(client);
+        clients.push(await borrowClient(pool));
       }
       const run = await this.#openRun(broker);
       stopRenewing = this.#lease.keep(run.id);
@@ -144,11 +154,7 @@ class GroupDrain {
     } finally {
       stopRenewing();
       // The clients first: one may hold the lease row.
-      for (const client of clients) {
-        // One that goes back to the pool serves the next group, which listens again; one that is thrown away may yet fail.
-        if (clean) client.off?.('error', ignore);
-        client.release(!clean);
-      }
+      for (const client of clients) returnClient(client, clean);
       await broker.close();
       if (this.#run !== undefined) await this.#lease.release(this.#run.id);
     }

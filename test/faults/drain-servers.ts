@@ -10,6 +10,7 @@ import { freshDatabase, freshVhost, type PostgresServer, type RabbitServer } fro
 import { until } from '../support/until.js';
 import type { KillResult } from './drain.js';
 import { bodiesOf, compare, publish } from './drain-publish.js';
+import { runToTheEnd, strikeServer } from './server-faults.js';
 
 export const SERVER_FAULTS = [
   'broker killed',
@@ -18,19 +19,17 @@ export const SERVER_FAULTS = [
   'database stopped at once',
   'drain paused and replaced',
 ] as const;
-export type ServerFault = (typeof SERVER_FAULTS)[number];
+export type DrainFault = (typeof SERVER_FAULTS)[number];
 
 const CHILD = fileURLToPath(new URL('drain-child.ts', import.meta.url));
 const MESSAGES = 2_000;
 /** Slow enough that the fault falls into the middle. */
 const RATE = 400;
-const WITHIN_MS = 180_000;
-const MAX_RUNS = 8;
 /** A paused client is dropped after two missed heartbeats of 20 s, its open transaction after 20 s. */
 const UNTIL_DROPPED_MS = 65_000;
 
 export async function faultAndCompare(
-  fault: ServerFault,
+  fault: DrainFault,
   postgres: PostgresServer,
   rabbit: RabbitServer,
 ): Promise<KillResult> {
@@ -60,7 +59,7 @@ export async function faultAndCompare(
       { withinMs: 60_000 },
     );
     await strike(fault, postgres, rabbit, first);
-    const { code, output } = await runToTheEnd(fault, first, start);
+    const { code, output } = await runToTheEnd(first, start, fault === 'drain paused and replaced');
     const { lost, extra } = await compare(database, bodies);
     const ambiguous = code === 3 && output.includes('drain-ambiguous');
     // Stopped as ambiguous, the rest is still in the broker: only rows made twice would be wrong.
@@ -71,48 +70,12 @@ export async function faultAndCompare(
 }
 
 async function strike(
-  fault: ServerFault,
+  fault: DrainFault,
   postgres: PostgresServer,
   rabbit: RabbitServer,
   drain: StartedProcess,
-) {
-  switch (fault) {
-    case 'broker killed':
-      await rabbit.kill();
-      return rabbit.start();
-    case 'broker stopped':
-      await rabbit.stop();
-      return rabbit.start();
-    case 'database killed':
-      await postgres.kill();
-      return postgres.start();
-    case 'database stopped at once':
-      await postgres.stop('immediate');
-      return postgres.start();
-    case 'drain paused and replaced':
-      drain.signal('SIGSTOP');
-      return sleep(UNTIL_DROPPED_MS);
-  }
-}
-
-/** The first drain to its end, then others until one is through or says that it cannot be. */
-async function runToTheEnd(fault: ServerFault, first: StartedProcess, start: () => StartedProcess) {
-  const paused = fault === 'drain paused and replaced';
-  let drain = paused ? start() : first;
-  for (let run = 1; ; run += 1) {
-    const { code } = await drain.waitForExit(WITHIN_MS);
-    const output = `exit ${code}: ${drain.stdout}${drain.stderr}`.trim();
-    if (code === 0 || code === 3 || run === MAX_RUNS) {
-      if (paused) await wakeAndWait(first);
-      return { code, output };
-    }
-    await sleep(1_000);
-    drain = start();
-  }
-}
-
-/** It wakes up in a world that went on without it, and must not write. */
-async function wakeAndWait(drain: StartedProcess): Promise<void> {
-  drain.signal('SIGCONT');
-  await drain.waitForExit(WITHIN_MS);
+): Promise<void> {
+  if (fault !== 'drain paused and replaced') return strikeServer(fault, postgres, rabbit);
+  drain.signal('SIGSTOP');
+  await sleep(UNTIL_DROPPED_MS);
 }

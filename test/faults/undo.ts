@@ -27,6 +27,7 @@ import {
 import { until } from '../support/until.js';
 import type { KillResult } from './drain.js';
 import { type Bodies, bodiesOf, publish, type Shape } from './drain-publish.js';
+import { runToTheEnd, strikeServer } from './server-faults.js';
 
 export interface UndoKillPlan {
   readonly bodies: Bodies;
@@ -43,7 +44,6 @@ const STEPS: readonly UndoStep[] = ['claimed', 'published', 'confirmed', 'marked
 const CHILD = fileURLToPath(new URL('undo-child.ts', import.meta.url));
 const CHILD_WITHIN_MS = 180_000;
 const LARGE_BYTES = 9_000;
-const MAX_RUNS = 8;
 
 interface Place {
   readonly broker: { readonly url: string };
@@ -189,7 +189,7 @@ export async function faultUndoAndCompare(
     const first = start();
     await until('the undo is in the middle', () => isMoving(database), { withinMs: 60_000, everyMs: 5 });
     await strike(fault, postgres, rabbit, first);
-    const { code, output } = await runToTheEnd(fault, first, start);
+    const { code, output } = await runToTheEnd(first, start, fault === 'undo paused and replaced');
     const { lost, extra } = await compareUndone(place, queues, bodies);
     const ambiguous = code === 3 && output.includes('undo-ambiguous');
     return { points: 1, lost: ambiguous ? 0 : lost, extra, recovered: code === 0, ambiguous, output };
@@ -211,26 +211,17 @@ async function strike(
   postgres: PostgresServer,
   rabbit: RabbitServer,
   undo: StartedProcess,
-) {
+): Promise<void> {
   switch (fault) {
-    case 'broker killed':
     case 'broker killed, mixed sizes':
-      await rabbit.kill();
-      return rabbit.start();
-    case 'broker stopped':
-      await rabbit.stop();
-      return rabbit.start();
-    case 'database killed':
-      await postgres.kill();
-      return postgres.start();
-    case 'database stopped at once':
-      await postgres.stop('immediate');
-      return postgres.start();
+      return strikeServer('broker killed', postgres, rabbit);
     case 'connections closed':
       return closeConnections(rabbit, undo);
     case 'undo paused and replaced':
       undo.signal('SIGSTOP');
       return sleep(UNTIL_DROPPED_MS);
+    default:
+      return strikeServer(fault, postgres, rabbit);
   }
 }
 
@@ -245,25 +236,6 @@ async function closeConnections({ managementUrl }: RabbitServer, undo: StartedPr
       );
     }
     await sleep(200);
-  }
-}
-
-/** The first undo to its end, then others until one is through or says that it cannot be. */
-async function runToTheEnd(fault: UndoFault, first: StartedProcess, start: () => StartedProcess) {
-  const paused = fault === 'undo paused and replaced';
-  let undo = paused ? start() : first;
-  for (let run = 1; ; run += 1) {
-    const { code } = await undo.waitForExit(CHILD_WITHIN_MS);
-    const output = `exit ${code}: ${undo.stdout}${undo.stderr}`.trim();
-    if (code === 0 || code === 3 || run === MAX_RUNS) {
-      if (paused) {
-        first.signal('SIGCONT');
-        await first.waitForExit(CHILD_WITHIN_MS);
-      }
-      return { code, output };
-    }
-    await sleep(1_000);
-    undo = start();
   }
 }
 
