@@ -98,11 +98,11 @@ export class Fields<Name extends string> {
   }
 }
 
-const ISO = /^\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?$/;
+const ISO = /^(?!0000)\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:[Zz]|[+-]\d\d:?\d\d)?)?$/;
 
 /**
  * ISO 8601; without a zone it is UTC: the same text must not mean another time on another server. null for anything
- * else, and for dates that do not exist (Date would roll 30 February over).
+ * else, for dates that do not exist (Date would roll 30 February over), and for the year 0, which Postgres does not have.
  */
 export function parseTime(text: string): Date | null {
   if (!ISO.test(text)) return null;
