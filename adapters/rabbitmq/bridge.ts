@@ -346,7 +346,9 @@ function booksOf(totals: Totals, counts: LateCounts, remaining: number): Books {
 }
 
 /** Codes of ours that a restart of a server can cause. */
-const HEALING = new Set(['amqp-unreachable', 'amqp-refused', 'queue-unreachable', 'database-slow']);
+const HEALING = new Set([
+  ...['amqp-unreachable', 'amqp-silent', 'amqp-refused', 'queue-unreachable', 'database-slow'],
+]);
 
 /**
  * Lost connections and what servers say while they start or stop, in the words of both clients. A missing table, a bug or

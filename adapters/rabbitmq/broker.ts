@@ -73,6 +73,7 @@ const HEARTBEAT_S = 20;
 const FRAME_MAX = 131_072;
 const CONNECT_TIMEOUT_MS = 10_000;
 const ANSWER_TIMEOUT_MS = 15_000;
+const CLOSE_TIMEOUT_MS = 5_000;
 const PINNED_AMQPLIB = '2.3.1';
 
 export interface ConnectOptions {
@@ -131,8 +132,7 @@ function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
     frameMax: (model.connection as unknown as { frameMax: number }).frameMax,
     lost,
     async publisher() {
-      const channel = await model.createConfirmChannel();
-      channel.on('error', () => undefined);
+      const channel = await withinTime(model.createConfirmChannel().then(heard), silent);
       return openPublisher(channel as unknown as ConfirmingChannel, ({ properties }) => {
         return (properties as KeptProperties).propertyBytes;
       });
@@ -159,24 +159,34 @@ function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
       (options.byGet ? askSource : openSource)(await openChannel(model), queue, options),
     async close() {
       closing = true;
-      await model.close().catch(() => undefined);
+      // The client's close never settles when the socket ends before the broker's answer; left alone, a socket whose other
+      // end is gone keeps the process.
+      await withinTime(model.close(), silent, CLOSE_TIMEOUT_MS).catch(() => undefined);
+      (model.connection as unknown as FrameReader).stream.destroy();
     },
   };
 }
 
-/** A quorum queue without a leader may never answer. */
-async function withinTime<T>(asked: Promise<T>, late: () => Error): Promise<T> {
+/** A quorum queue without a leader may never answer, and a broker that hangs answers nothing. */
+async function withinTime<T>(
+  asked: Promise<T>,
+  late: () => Error,
+  maxMs: number = ANSWER_TIMEOUT_MS,
+): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(late()), ANSWER_TIMEOUT_MS);
+    timer = setTimeout(() => reject(late()), maxMs);
   });
   asked.catch(() => undefined);
   return Promise.race([asked, timeout]).finally(() => clearTimeout(timer));
 }
 
-async function openChannel(model: ChannelModel): Promise<Channel> {
-  const channel = await model.createChannel();
-  // Whoever waits on the channel gets the error; without a listener it would end the process.
+function openChannel(model: ChannelModel): Promise<Channel> {
+  return withinTime(model.createChannel().then(heard), silent);
+}
+
+/** Whoever waits on the channel gets the error; without a listener it would end the process. */
+function heard<C extends Channel>(channel: C): C {
   channel.on('error', () => undefined);
   return channel;
 }
@@ -184,7 +194,7 @@ async function openChannel(model: ChannelModel): Promise<Channel> {
 /** An exclusive queue of that name. */
 async function holdName(channel: Channel, name: string): Promise<boolean> {
   try {
-    await channel.assertQueue(name, { exclusive: true, durable: false });
+    await withinTime(channel.assertQueue(name, { exclusive: true, durable: false }), silent);
     return true;
   } catch (error) {
     if ((error as { code?: number }).code === 405) return false;
@@ -204,7 +214,7 @@ async function lookAtHead(channel: Channel, queue: string, max: number): Promise
     throw queueError(queue, error);
   }
   // Closing gives them back together, in their places.
-  await channel.close();
+  await withinTime(channel.close(), silent);
   return seen;
 }
 
@@ -269,7 +279,7 @@ interface FrameReader {
   rest: Buffer;
   readonly maxFrameSize: number;
   recvSinceLastCheck: boolean;
-  readonly stream: { read(): Buffer | null };
+  readonly stream: { read(): Buffer | null; destroy(): unknown };
   recvFrame(): unknown;
 }
 
@@ -330,7 +340,7 @@ function checkFrameHook(): void {
     rest: Buffer.concat([head, properties, Buffer.of(0xce)]),
     maxFrameSize: FRAME_MAX,
     recvSinceLastCheck: false,
-    stream: { read: () => null },
+    stream: { read: () => null, destroy: () => undefined },
     recvFrame: () => undefined,
   };
   let works = false;
@@ -415,6 +425,12 @@ function connectError(error: unknown, host: string): UnbrokerError {
   return new UnbrokerError('amqp-unreachable', `The broker at ${host} cannot be reached (${detail})`, {
     hint: 'Check that it runs and that AMQP_URL names it; what was imported so far is safe, run again to go on.',
     cause: error,
+  });
+}
+
+function silent(): UnbrokerError {
+  return new UnbrokerError('amqp-silent', 'The broker is connected and does not answer', {
+    hint: 'Look at its log and its alarms (rabbitmqctl status), then run again; what is marked or committed is safe.',
   });
 }
 
