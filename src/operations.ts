@@ -10,6 +10,15 @@ import { createStore, type Store } from './jobs/store.js';
 
 export type Act = 'retry' | 'discard' | 'cancel';
 
+/** What comes through the HTTP doors besides: each is one transaction, nothing to go on with. */
+export type DoorAct = Act | 'run-now' | 'dismiss' | 'edit' | 'pause' | 'resume' | 'trigger' | 'delete';
+
+/** Which rows a client's act changed. */
+export type Touched =
+  | { readonly ids: readonly string[] }
+  | { readonly schedule: string; readonly ids?: readonly string[] }
+  | { readonly template: string; readonly version: number };
+
 /** All that is given must hold. Ages count from the end of a finished job, from the creation of another. */
 export interface BulkFilter {
   /** Default: what the act takes; retry without it takes dead ones only. */
@@ -42,8 +51,9 @@ export interface Preview {
 
 export interface Operation {
   readonly id: string;
-  readonly act: Act;
-  readonly filter: BulkFilter | { readonly ids: readonly string[] };
+  /** Only an Act can be unfinished. */
+  readonly act: DoorAct;
+  readonly filter: BulkFilter | Touched;
   readonly options: { readonly attempts?: number };
   readonly by: string;
   readonly upto: string;
@@ -78,6 +88,22 @@ export function createOperations(schema: string) {
   const fields = `id::text, act, filter, options, by, upto::text, position::text, changed::float8,
     started_at as "startedAt", finished_at as "finishedAt"`;
 
+  /** A line about what is done already. */
+  const note = async (
+    db: Queryable,
+    act: DoorAct,
+    filter: Touched,
+    by: string,
+    changed: number,
+    options: Operation['options'] = {},
+  ): Promise<void> => {
+    await db.query(
+      `insert into ${s}.operations (act, filter, options, by, upto, changed, finished_at)
+       values ($1, $2::jsonb, $3::jsonb, left($4 || ' as ' || current_user, 500), 0, $5, clock_timestamp())`,
+      [act, JSON.stringify(filter), JSON.stringify(options), by, changed],
+    );
+  };
+
   /** The next window behind a position: what matches in it, at most `limit`, and where it ended. */
   const walk = async (
     db: Queryable,
@@ -92,6 +118,9 @@ export function createOperations(schema: string) {
   };
 
   return {
+    /** Writes down what `by` did, in the transaction that did it. */
+    note,
+
     /** Counts and samples; changes nothing. */
     async preview(db: Queryable, act: Act, filter: BulkFilter): Promise<Preview> {
       checkFilter(act, filter);
@@ -164,11 +193,7 @@ export function createOperations(schema: string) {
     ): Promise<string[]> {
       return inTransaction(pool, async (db) => {
         const changed = await change(store, db, act, ids, options);
-        await db.query(
-          `insert into ${s}.operations (act, filter, options, by, upto, changed, finished_at)
-           values ($1, $2::jsonb, $3::jsonb, left($4 || ' as ' || current_user, 500), 0, $5, clock_timestamp())`,
-          [act, JSON.stringify({ ids }), JSON.stringify(options), by, changed.length],
-        );
+        await note(db, act, { ids }, by, changed.length, options);
         return changed;
       });
     },
@@ -201,9 +226,10 @@ export function createOperations(schema: string) {
     );
     if (mine.rows.length === 0) throw busy(from.id);
     const filter = from.filter as BulkFilter;
-    const found = await walk(db, from.act, filter, from.position, from.upto, CHUNK);
+    const act = from.act as Act;
+    const found = await walk(db, act, filter, from.position, from.upto, CHUNK);
     const ids = found.flatMap(({ id }) => (id === null ? [] : [id]));
-    const changed = ids.length === 0 ? [] : await change(store, db, from.act, ids, from.options);
+    const changed = ids.length === 0 ? [] : await change(store, db, act, ids, from.options);
     const end = found.at(-1)?.end ?? from.upto;
     const { rows } = await db.query(
       `update ${s}.operations

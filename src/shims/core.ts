@@ -1,12 +1,15 @@
 /**
- * Does what a contract's parse asked for, against the store, and answers what its render makes of it. With an
- * Idempotency-Key everything, the answer included, is one transaction. It knows no HTTP beyond the answer's shape.
+ * Does what a contract's parse asked for, against the store, and answers what its render makes of it. A change of rows is
+ * one transaction with its line in the audit table; with an Idempotency-Key everything, the answer included, is one. It
+ * knows no HTTP beyond the answer's shape.
  */
 import { prepare } from '../enqueue.js';
 import type { Enqueued, Job, Queryable } from '../jobs/job.js';
 import type { PreparedJob, Store } from '../jobs/store.js';
 import type { TemplateTable } from '../notify/template-table.js';
+import { createOperations, type Operations } from '../operations.js';
 import type { Schedules } from '../schedules.js';
+import { noteOf } from './audit.js';
 import { Batcher } from './batcher.js';
 import {
   type AnyRoute,
@@ -78,52 +81,69 @@ const READS: ReadonlySet<Parsed['type']> = new Set([
   'list-schedules',
   'list-template-versions',
 ]);
-/** One statement that changes something, or several that may each stand alone. */
-const ALONE: ReadonlySet<Parsed['type']> = new Set(['enqueue', 'change', 'change-schedule']);
+/** What is asked, for whom. */
+export interface CoreRequest {
+  readonly parsed: Parsed;
+  readonly key: RequestKey | null;
+  /** The principal's name. */
+  readonly by: string;
+}
 
 export class Core {
   readonly #batcher: Batcher;
   readonly #options: CoreOptions;
+  readonly #operations: Operations;
 
   constructor(options: CoreOptions) {
     this.#options = options;
+    this.#operations = createOperations(options.store.schema);
     this.#batcher = new Batcher(options.pool, options.store);
   }
 
   /** Throws Refusal; anything else thrown is the database's. */
-  async run(route: AnyRoute, parsed: Parsed, key: RequestKey | null): Promise<ShimResponse> {
+  async run(route: AnyRoute, { parsed, key, by }: CoreRequest): Promise<ShimResponse> {
     if (parsed.type === 'answer') return parsed.response;
     const { pool } = this.#options;
-    if (READS.has(parsed.type)) return answerOf(route, await this.#execute(pool, parsed, true), parsed);
-    const response =
-      key !== null
-        ? await this.#once(route, parsed, key)
-        : ALONE.has(parsed.type)
-          ? answerOf(route, await this.#execute(pool, parsed, true), parsed)
-          : await this.#transaction(async (client) =>
-              answerOf(route, await this.#execute(client, parsed, false), parsed),
-            );
+    // An enqueue is one statement, and what only reads changes nothing.
+    if (READS.has(parsed.type) || (parsed.type === 'enqueue' && key === null))
+      return answerOf(route, await this.#execute(pool, parsed, true), parsed);
+    const response = await this.#transaction((client) =>
+      key === null ? this.#change(client, route, parsed, by) : this.#once(client, route, parsed, key, by),
+    );
     if (parsed.type === 'put-template') this.#options.onTemplate?.(parsed.key);
     return response;
   }
 
   /** The first request with this key does the work; all later ones get its answer. */
-  async #once(route: AnyRoute, parsed: Asked, key: RequestKey): Promise<ShimResponse> {
+  async #once(
+    db: CoreClient,
+    route: AnyRoute,
+    parsed: Asked,
+    key: RequestKey,
+    by: string,
+  ): Promise<ShimResponse> {
     const { requests } = this.#options;
-    return this.#transaction(async (client) => {
-      const claimed = await requests.claim(client, key);
-      if (claimed.type === 'repeat') return claimed.response;
-      if (claimed.type === 'conflict') {
-        throw new Refusal(
-          422,
-          'idempotency-key-reused',
-          'this Idempotency-Key came with another request before',
-        );
-      }
-      const response = answerOf(route, await this.#execute(client, parsed, false), parsed);
-      await requests.answer(client, key, response);
-      return response;
-    });
+    const claimed = await requests.claim(db, key);
+    if (claimed.type === 'repeat') return claimed.response;
+    if (claimed.type === 'conflict') {
+      throw new Refusal(
+        422,
+        'idempotency-key-reused',
+        'this Idempotency-Key came with another request before',
+      );
+    }
+    const response = await this.#change(db, route, parsed, by);
+    await requests.answer(db, key, response);
+    return response;
+  }
+
+  /** The work, and its line in the audit table where it touched rows that were there. */
+  async #change(db: CoreClient, route: AnyRoute, parsed: Asked, by: string): Promise<ShimResponse> {
+    const result = await this.#execute(db, parsed, false);
+    const response = answerOf(route, result, parsed);
+    const note = noteOf(parsed, result);
+    if (note !== null) await this.#operations.note(db, note.act, note.touched, `http:${by}`, note.changed);
+    return response;
   }
 
   /** `batched`: single enqueues may join others in one statement, since nothing else belongs to their transaction. */
@@ -143,7 +163,7 @@ export class Core {
       case 'list-dead-groups':
         return store.deadGroups(db, parsed.filter, MAX_DEAD_GROUPED);
       case 'change':
-        return this.#change(db, parsed);
+        return this.#changeOne(db, parsed);
       case 'change-many':
         return this.#changeMany(db, parsed);
       case 'edit-job':
@@ -207,7 +227,7 @@ export class Core {
     return job !== null && inScope(job, scope) ? job : null;
   }
 
-  async #change(db: Queryable, { act, id, scope }: Change): Promise<ChangeResult> {
+  async #changeOne(db: Queryable, { act, id, scope }: Change): Promise<ChangeResult> {
     const { store } = this.#options;
     const before = await this.#find(db, { id, scope });
     if (before === null) return { changed: false, job: null };
@@ -256,12 +276,10 @@ export class Core {
     const { store } = this.#options;
     await db.query('select pg_advisory_xact_lock(hashtextextended($1, 0))::text', [job.source]);
     const before = await store.search(db, { source: job.source, states: ['ready'], limit: 1_000 });
-    if (before.length > 0)
-      await store.cancel(
-        db,
-        before.map(({ id }) => id),
-      );
-    return this.#enqueue(db, { type: 'enqueue', jobs: [job], readBack: true }, false);
+    const ids = before.map(({ id }) => id);
+    const replaced = ids.length === 0 ? [] : await store.cancel(db, ids);
+    const enqueued = await this.#enqueue(db, { type: 'enqueue', jobs: [job], readBack: true }, false);
+    return { ...enqueued, replaced };
   }
 
   #act(db: Queryable, act: Change['act'], before: Job, ids: string[]): Promise<string[]> {

@@ -159,7 +159,8 @@ export class Door {
     };
     const parsed = checkKinds(await this.#parse(mounted.route, request, context), principal);
     const key = requestKey(head, bytes, principal);
-    return within(core.run(mounted.route, traced(parsed, head), key), answerTimeoutMs);
+    const asked = { parsed: traced(parsed, head), key, by: principal.name };
+    return within(core.run(mounted.route, asked), answerTimeoutMs);
   }
 
   /** Parsing does no I/O: when it needs a template that is not in memory, that is read and it starts again. */

@@ -245,6 +245,8 @@ export interface EnqueueResult {
   readonly enqueued: readonly Enqueued[];
   /** Empty unless `readBack` was asked for. */
   readonly jobs: readonly Job[];
+  /** Ids of those whose place they took. */
+  readonly replaced?: readonly string[];
 }
 
 export interface ChangeResult {

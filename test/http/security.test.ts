@@ -118,6 +118,125 @@ describe('the matrix of principals, services, verbs and kinds', () => {
   });
 });
 
+describe('who changed what is written down', () => {
+  interface Line {
+    readonly act: string;
+    readonly filter: {
+      readonly ids?: readonly string[];
+      readonly schedule?: string;
+      readonly template?: string;
+    };
+    readonly by: string;
+    readonly changed: string;
+    readonly finished: boolean;
+  }
+  const lines = async (): Promise<Line[]> => {
+    const { rows } = await world.database.pool.query<Line>(
+      `select act, filter, by, changed, finished_at is not null as finished from unbroker.operations order by id`,
+    );
+    return rows;
+  };
+  /** What these requests wrote: act, rows, number. Each by the principal and the database role. */
+  const noted = async (work: () => Promise<unknown>, key = 'all') => {
+    const before = (await lines()).length;
+    await work();
+    const added = (await lines()).slice(before);
+    for (const { by, finished } of added) {
+      expect(by).toMatch(new RegExp(`^http:${key} as .`));
+      expect(finished).toBe(true);
+    }
+    return added.map(({ act, filter, changed }) => [act, filter, Number(changed)]);
+  };
+  const ok = async (method: string, path: string, body?: unknown, key = KEYS.ALL) => {
+    const answer = await ask(key, method, path, body);
+    expect(answer.status).toBeLessThan(300);
+    return answer.body;
+  };
+  const later = async (tag: string): Promise<string> =>
+    (await ok('POST', '/notifications', { ...mail, delayMs: 600_000, tags: [tag] })).id;
+  const dead = async (count: number): Promise<string[]> => {
+    const { rows } = await world.database.pool.query<{ id: string }>(
+      `insert into unbroker.jobs (kind, payload, state, finished_at, source)
+       select 'team.a', '1', 'dead', now(), 'audit' from generate_series(1, $1::int) returning id::text`,
+      [count],
+    );
+    return rows.map(({ id }) => id);
+  };
+
+  it('cancel, hurry, replay, discard and edit of jobs; not what only adds or reads', async () => {
+    const [one, two, three, four] = [await later('a'), await later('a'), await later('b'), await later('b')];
+    const [lost = '', found = '', gone = '', changed = ''] = await dead(4);
+    expect(await noted(() => later('c'))).toEqual([]);
+    expect(await noted(() => ok('GET', `/notifications/${one}`))).toEqual([]);
+    expect(await noted(() => ok('POST', `/notifications/${one}/cancel`))).toEqual([
+      ['cancel', { ids: [one] }, 1],
+    ]);
+    expect(
+      await noted(() => ok('POST', `/notifications/${two}/send-now`, undefined, KEYS.MAIL), 'mail'),
+    ).toEqual([['run-now', { ids: [two] }, 1]]);
+    expect(await noted(() => ok('POST', '/notifications/cancel', { tag: 'b' }))).toEqual([
+      ['cancel', { ids: [three, four] }, 2],
+    ]);
+    expect(await noted(() => ok('POST', `/dead-letters/${lost}/replay`))).toEqual([
+      ['retry', { ids: [lost] }, 1],
+    ]);
+    expect(await noted(() => ok('POST', '/dead-letters/replay', { ids: [found, '404'] }))).toEqual([
+      ['retry', { ids: [found] }, 1],
+    ]);
+    expect(await noted(() => ok('POST', `/dead-letters/${gone}/discard`))).toEqual([
+      ['dismiss', { ids: [gone] }, 1],
+    ]);
+    expect(await noted(() => ok('PATCH', `/dead-letters/${changed}`, { payload: { secret: 1 } }))).toEqual([
+      ['edit', { ids: [changed] }, 1],
+    ]);
+  });
+
+  it('pause, resume, trigger, edit and deletion of schedules; a new version of a template', async () => {
+    const rule = cron('team.a');
+    expect(await noted(() => ok('PUT', '/schedules/audited', rule))).toEqual([]);
+    const named = { schedule: 'audited' };
+    expect(await noted(() => ok('PUT', '/schedules/audited', rule))).toEqual([['edit', named, 1]]);
+    for (const act of ['pause', 'resume'])
+      expect(await noted(() => ok('POST', `/schedules/audited/${act}`))).toEqual([[act, named, 1]]);
+    expect(await noted(() => ok('POST', '/schedules/audited/trigger'))).toEqual([
+      ['trigger', { ...named, ids: [expect.stringMatching(/^\d+$/)] }, 1],
+    ]);
+    expect(await noted(() => ok('PATCH', '/schedules/audited', { cron: '0 0 2 1 *' }))).toEqual([
+      ['edit', named, 1],
+    ]);
+    expect(await noted(() => ok('DELETE', '/schedules/audited'))).toEqual([['delete', named, 1]]);
+    const once = await ok('PUT', '/schedules/audited-once', scheduled('team.a'));
+    expect(await noted(() => ok('PUT', '/schedules/audited-once', scheduled('team.a')))).toEqual([
+      ['cancel', { ids: [once.id] }, 1],
+    ]);
+    const parts = { subject: 'x', text: 'y' };
+    expect(await noted(() => ok('PUT', '/templates/audited', { channel: 'email', parts }))).toEqual([
+      ['edit', { template: 'audited', version: 1 }, 1],
+    ]);
+  });
+
+  it('nothing for what was refused, missed or came again; nothing is changed that cannot be written down', async () => {
+    const id = await later('d');
+    const cancel = (key: string) =>
+      fetch(`${world.url}/notifications/${id}/cancel`, {
+        method: 'POST',
+        headers: { 'x-api-key': KEYS.ALL, 'idempotency-key': key },
+      });
+    await world.database.pool.query('alter table unbroker.operations rename to operations_away');
+    expect((await cancel('away')).status).toBe(500);
+    await world.database.pool.query('alter table unbroker.operations_away rename to operations');
+    expect((await ask(KEYS.ALL, 'GET', `/notifications/${id}`)).body.status).toBe('accepted');
+    expect(await noted(() => ask(KEYS.READ, 'POST', `/notifications/${id}/cancel`))).toEqual([]);
+    expect(await noted(() => ask(KEYS.ALL, 'POST', '/notifications/404/cancel'))).toEqual([]);
+    expect(
+      await noted(async () => {
+        for (let n = 0; n < 3; n += 1) expect((await cancel('again')).status).toBe(202);
+      }),
+    ).toEqual([['cancel', { ids: [id] }, 1]]);
+    expect(await noted(() => ask(KEYS.ALL, 'POST', `/notifications/${id}/cancel`))).toEqual([]);
+  });
+});
+
 describe('signed requests', () => {
   interface Signed {
     readonly method?: string;
