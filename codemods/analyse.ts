@@ -5,6 +5,7 @@
 
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
+import { ENQUEUE_TEXT } from './enqueues.js';
 import type { Skipped, Sources } from './files.js';
 import { calledName } from './origins.js';
 import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
@@ -25,6 +26,8 @@ export function analyse(
   const first = seeds(sources.files, config);
   const names = firstNames(sources.files, first, config);
   const roots = new Set([...first, ...(first.size === 0 ? [] : withNames(sources.files, names))]);
+  if (config.registry)
+    for (const [path, { text }] of sources.files) if (ENQUEUE_TEXT.test(text)) roots.add(path);
   const broken = new Set<string>();
   const maker = new ProgramMaker(sources, types);
   for (let round = 1; ; round++) {

@@ -78,7 +78,12 @@ function guard(plan: Plan, options: ApplyOptions): string {
 function checkUnchanged(root: string, change: FileChange): void {
   let why: string | undefined;
   try {
-    if (lstatSync(change.absolute).isSymbolicLink() || !realpathSync(change.absolute).startsWith(root + sep))
+    if (change.hash === null) {
+      if (lstatSync(change.absolute, { throwIfNoEntry: false }) !== undefined) why = 'has come to be';
+    } else if (
+      lstatSync(change.absolute).isSymbolicLink() ||
+      !realpathSync(change.absolute).startsWith(root + sep)
+    )
       why = 'is a link now';
     else if (sha256(readFileSync(change.absolute)) !== change.hash) why = 'was changed';
   } catch {
@@ -95,7 +100,7 @@ function stage(changes: readonly FileChange[]): Staged[] {
   try {
     for (const change of changes) {
       const temporary = `${change.absolute}.unbroker-${process.pid}.tmp`;
-      const mode = lstatSync(change.absolute).mode & 0o7777;
+      const mode = change.hash === null ? 0o644 : lstatSync(change.absolute).mode & 0o7777;
       staged.push({ change, temporary });
       writeFileSync(temporary, (change.bom ? '\uFEFF' : '') + change.after, { flag: 'wx', mode });
       chmodSync(temporary, mode);
@@ -134,8 +139,10 @@ function commit(staged: readonly Staged[], root: string): void {
       done.push(one);
     }
   } catch (cause) {
-    for (const { change } of done)
-      writeFileSync(change.absolute, (change.bom ? '\uFEFF' : '') + change.before);
+    for (const { change } of done) {
+      if (change.hash === null) rmSync(change.absolute, { force: true });
+      else writeFileSync(change.absolute, (change.bom ? '\uFEFF' : '') + change.before);
+    }
     discard(staged);
     if (cause instanceof UnbrokerError) throw cause;
     throw failed(staged[done.length]?.change.path ?? dirname(root), cause);

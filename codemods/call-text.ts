@@ -20,6 +20,8 @@ export interface CallParts {
   /** The function of `unbroker/transactions` that the handle goes through; undefined for pg. */
   readonly adapter?: string | undefined;
   readonly kind: string;
+  /** The kind as an expression of the registry: `kinds['order.placed']`. */
+  readonly kindOf?: string | undefined;
   /** Source text; null: no payload. */
   readonly payload: string | null;
   /** False: copied through JSON, since enqueue takes nothing that JSON.stringify would change. */
@@ -46,7 +48,7 @@ export function enqueueText(parts: CallParts, name: string, layout: Layout, inde
   const copied =
     parts.payload === null || parts.plain ? parts.payload : `JSON.parse(JSON.stringify(${parts.payload}))`;
   const payload = copied ?? (options === undefined ? undefined : 'null');
-  const args = [parts.handle, quoteText(parts.kind, layout.quote), payload, options].filter(
+  const args = [parts.handle, parts.kindOf ?? quoteText(parts.kind, layout.quote), payload, options].filter(
     (a) => a !== undefined,
   );
   return callText(`await ${name}`, args, parts, layout, indent);
@@ -63,8 +65,13 @@ export function enqueueManyText(
   const copied =
     parts.payload === null || parts.plain ? parts.payload : `JSON.parse(JSON.stringify(${parts.payload}))`;
   const payload = copied === null ? [] : [copied === 'payload' ? copied : `payload: ${copied}`];
-  const job = `{ ${[`kind: ${quoteText(parts.kind, layout.quote)}`, ...payload, ...optionFields(parts)].join(', ')} }`;
-  const each = `(${bulk.binding}) => (${job})`;
+  const fields = [`kind: ${quoteText(parts.kind, layout.quote)}`, ...payload, ...optionFields(parts)];
+  const options = optionsText(parts);
+  const job =
+    parts.kindOf === undefined
+      ? `({ ${fields.join(', ')} })`
+      : `${parts.kindOf}.job(${copied ?? 'null'}${options === undefined ? '' : `, ${options}`})`;
+  const each = `(${bulk.binding}) => ${job}`;
   const simple = /^[\w$.]+(?:\([^()]*\))?$/.test(bulk.iterable);
   const jobs = bulk.isArray
     ? `${simple ? bulk.iterable : `(${bulk.iterable})`}.map(${each})`

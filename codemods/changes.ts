@@ -23,7 +23,8 @@ export interface OpenSite {
 export interface FileChange {
   readonly path: string;
   readonly absolute: string;
-  readonly hash: string;
+  /** SHA-256 of the bytes that were read; null: there must be no such file. */
+  readonly hash: string | null;
   readonly bom: boolean;
   readonly before: string;
   readonly after: string;
@@ -33,6 +34,8 @@ export interface FileChange {
 }
 
 export interface ChangeOptions {
+  /** Where a file's calls import `kinds` from; undefined: kinds are named by their text. */
+  readonly kindsFor?: ((file: ts.SourceFile) => { readonly fileName: string } | undefined) | undefined;
   readonly inlineSql: boolean;
   readonly todo: boolean;
 }
@@ -94,6 +97,7 @@ function safeEdits(
     const made = rewriteFile(file, rewrites, analysis.checker, {
       inlineSql: options.inlineSql,
       isSpent: reader.isSpent,
+      kinds: options.kindsFor?.(file),
     });
     const parsed = parse(file.fileName, applyEdits(file.text, made.edits));
     return parsed !== undefined && syntaxErrors(parsed).length === 0 ? made : undefined;

@@ -31,6 +31,8 @@ export interface CodemodConfig {
   readonly pool: string | null;
   /** From the command line: enqueue jobs that repeat the publish, in place of the kinds themselves. */
   readonly relay?: boolean;
+  /** From the command line: calls that enqueue already are read, too. */
+  readonly registry?: boolean;
 }
 
 export const EMPTY_CONFIG: CodemodConfig = { kinds: new Map(), wrappers: new Map(), pool: null };

@@ -151,7 +151,7 @@ export class FileImports {
 }
 
 /** How the folder of `file` names `target` in an import; keeps the style of the file's other relative imports. */
-export function specifierFor(file: ts.SourceFile, target: ts.SourceFile): string {
+export function specifierFor(file: ts.SourceFile, target: Pick<ts.SourceFile, 'fileName'>): string {
   const path = relative(dirname(file.fileName), target.fileName).replaceAll('\\', '/');
   const dotted = path.startsWith('.') ? path : `./${path}`;
   const withJs = /(?:from|require\()\s*['"]\.[^'"]*\.[cm]?js['"]/.test(file.text);
@@ -239,7 +239,7 @@ export function isCommonJs(file: ts.SourceFile): boolean {
   return /\.jsx?$/.test(file.fileName) && !isModulePackage(file.fileName);
 }
 
-function isModulePackage(path: string): boolean {
+export function isModulePackage(path: string): boolean {
   let folder = dirname(path);
   for (;;) {
     const manifest = join(folder, 'package.json');

@@ -11,6 +11,7 @@ import { readSources, type Skipped, type Sources } from './files.js';
 import { fingerprints } from './fingerprint.js';
 import type { Analysis } from './program.js';
 import type { Obstacle, ReasonCode } from './reasons.js';
+import { type KindsOption, makeRegistry, type PlanKinds, type Registry } from './registry.js';
 import type { ReadSite, SiteReader } from './site.js';
 import { contains, endLineOf, lineOf, quote } from './syntax.js';
 import type { ThreadStep } from './thread.js';
@@ -30,6 +31,8 @@ export interface PlanOptions {
   readonly todo: boolean;
   /** Look packages up; false is faster and traces values by imports alone. */
   readonly types: boolean;
+  /** Make a registry of kinds, too. */
+  readonly kinds?: KindsOption;
 }
 
 export interface PlanSite {
@@ -95,6 +98,8 @@ export interface Plan {
   readonly wrappers: readonly PlanWrapper[];
   readonly sites: readonly PlanSite[];
   readonly skipped: readonly Skipped[];
+  /** The registry of kinds; null when none was asked for. */
+  readonly kinds: PlanKinds | null;
   readonly changes: readonly FileChange[];
 }
 
@@ -111,11 +116,20 @@ export function makePlan(options: PlanOptions): Plan {
 
 export function preparePlan(options: PlanOptions): PreparedPlan {
   const sources = readSources(options.root, options.paths);
-  const config = { ...readConfig(sources.root), relay: options.target === 'relay' };
+  const config = {
+    ...readConfig(sources.root),
+    relay: options.target === 'relay',
+    registry: options.kinds !== undefined,
+  };
   const skipped: Skipped[] = [...sources.skipped];
   const { analysis, reader } = analyse(sources, config, options.types, skipped);
   const found = readSites(analysis, reader, sources);
-  const plan = (sites: OpenSite[]): Plan => planOf(sites, analysis, reader, sources, skipped, options);
+  const registry =
+    options.kinds === undefined
+      ? undefined
+      : makeRegistry(options.kinds, sources.root, analysis, reader, reader.values);
+  const plan = (sites: OpenSite[]): Plan =>
+    planOf(sites, analysis, reader, sources, skipped, options, registry);
   const all = plan(found.map((site) => ({ ...site })));
   return {
     plan: all,
@@ -138,11 +152,14 @@ function planOf(
   sources: Sources,
   skipped: readonly Skipped[],
   options: PlanOptions,
+  registry: Registry | undefined,
 ): Plan {
   refuseBrokenGroups(sites);
   const applied = (site: OpenSite): boolean =>
     site.read.rewrite !== undefined && (site.reach === 'safe' || options.level === 'wrap');
-  const changes = changesOf(sites, applied, analysis, reader, sources, options);
+  const { inlineSql, todo } = options;
+  const kindsFor = registry?.moduleFor;
+  const changes = changesOf(sites, applied, analysis, reader, sources, { inlineSql, todo, kindsFor });
   const marks = fingerprints(
     sites.map(({ read }) => ({
       file: analysis.pathOf(read.call.getSourceFile()),
@@ -169,7 +186,8 @@ function planOf(
     wrappers: wrappersOf(reader),
     sites: listed,
     skipped: [...skipped].sort((a, b) => (a.path < b.path ? -1 : 1)),
-    changes,
+    kinds: registry?.plan ?? null,
+    changes: [...changes, ...(registry?.changes ?? [])],
   };
 }
 

@@ -34,6 +34,8 @@ export interface PublishFacts {
   readonly kind: string | null;
   /** Source text; null when the message has no body. */
   readonly payload: string | null;
+  /** What the payload is made of, through the wrappers; null when the message has no body, or none that can be read. */
+  readonly body: Value | null;
   /** Whether the payload is plain JSON for certain; if not, it is copied through JSON as the publish did. */
   readonly plain: boolean;
   readonly options: OptionTexts;
@@ -186,6 +188,7 @@ export class PublishReader {
       exchange: exchange?.ok ? exchange.text : null,
       kind: RELAY_KIND,
       payload: made.text,
+      body: null,
       plain: made.plain,
       options: {},
       kept,
@@ -246,6 +249,7 @@ export class PublishReader {
       exchange,
       kind,
       payload: payload === 'absent' ? null : write(payload),
+      body: payload === 'absent' ? null : payload,
       plain: payload === 'absent' || this.values.isPlainJson(payload),
       options: optionTexts(mapped.options, write),
       kept,
@@ -273,6 +277,7 @@ function stopped(trail: Trail, obstacle: Obstacle): PublishFacts {
     exchange: null,
     kind: null,
     payload: null,
+    body: null,
     plain: true,
     options: {},
     kept: [],

@@ -17,7 +17,8 @@ import {
   spanOf,
   type TextEdit,
 } from './edits.js';
-import { ENQUEUE, ENQUEUE_MANY, FileImports, TRANSACTIONS } from './imports.js';
+import { ENQUEUE, ENQUEUE_MANY, FileImports, specifierFor, TRANSACTIONS } from './imports.js';
+import { kindReference } from './kind-file.js';
 import { localSymbol } from './origins.js';
 import { bare, contains, eachNode, lineOf } from './syntax.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
@@ -44,6 +45,8 @@ export interface RewriteOptions {
   readonly inlineSql: boolean;
   /** Whether an initialiser may be dropped when nothing reads its name any more. */
   readonly isSpent: (initializer: ts.Expression) => boolean;
+  /** The file whose `kinds` the enqueues use. */
+  readonly kinds?: Pick<ts.SourceFile, 'fileName'> | undefined;
 }
 
 export interface Rewritten {
@@ -114,13 +117,17 @@ class FileRewrite {
     if (bulk !== undefined) {
       const many = this.imports.use(ENQUEUE_MANY);
       const lead = bulk.comments.map((comment) => comment + this.layout.eol + indent).join('');
-      return lead + enqueueManyText(this.adapted(given), bulk, many, this.layout, indent) + this.layout.semi;
+      return (
+        lead +
+        enqueueManyText(this.adapted(this.typed(given)), bulk, many, this.layout, indent) +
+        this.layout.semi
+      );
     }
     if (this.options.inlineSql) {
       return inlineSqlText(this.adapted(given), this.layout, indent) + this.layout.semi;
     }
     const name = this.imports.use(ENQUEUE);
-    return enqueueText(this.adapted(given), name, this.layout, indent) + this.layout.semi;
+    return enqueueText(this.adapted(this.typed(given)), name, this.layout, indent) + this.layout.semi;
   }
 
   /** The SQL function takes one job a call: the loop stays, in front of the COMMIT. */
@@ -128,6 +135,14 @@ class FileRewrite {
     const { eol, semi, unit } = this.layout;
     const inner = inlineSqlText(this.adapted(given), this.layout, indent + unit) + semi;
     return `for (const ${bulk.binding} of ${bulk.iterable}) {${eol}${indent}${unit}${inner}${eol}${indent}}`;
+  }
+
+  /** `'order.placed'` → `kinds['order.placed']`. */
+  private typed(parts: CallParts): CallParts {
+    const { kinds } = this.options;
+    if (kinds === undefined) return parts;
+    const local = this.imports.use({ module: specifierFor(this.file, kinds), name: 'kinds' });
+    return { ...parts, kindOf: kindReference(local, parts.kind, this.layout.quote) };
   }
 
   /** `trx` → `fromKnex(trx)`. */

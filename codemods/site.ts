@@ -64,6 +64,7 @@ export class SiteReader {
   readonly resolver: Resolver;
   readonly discovery: Discovery;
   readonly effects: Effects;
+  readonly values: Evaluator;
   private readonly reader: PublishReader;
   private readonly availabilities: Availabilities;
   private readonly threads: Threads;
@@ -82,6 +83,7 @@ export class SiteReader {
   ) {
     this.resolver = new Resolver(analysis);
     const values = new Evaluator(this.resolver);
+    this.values = values;
     this.effects = new Effects(this.resolver, values);
     this.discovery = discoverWrappers(this.resolver, this.effects, config);
     this.publishes = new Set(this.discovery.publishes);
@@ -110,6 +112,11 @@ export class SiteReader {
       this.availabilities.isPlain(initializer)
     );
   };
+
+  /** What a call publishes, whatever stands around it. */
+  publishOf(call: ts.CallExpression): PublishFacts {
+    return this.reader.read(call);
+  }
 
   read(call: ts.CallExpression): ReadSite {
     const bulk = this.bulkOf(call);

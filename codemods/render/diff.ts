@@ -15,20 +15,36 @@ export function renderDiff(
       const mark = change.bom ? BOM : '';
       const [from, to] =
         direction === 'forward' ? [change.before, change.after] : [change.after, change.before];
-      return patch(change.path, mark + from, mark + to);
+      if (change.hash !== null) return patch(change.path, mark + from, mark + to);
+      return direction === 'forward' ? created(change.path, to) : removed(change.path, from);
     })
     .join('');
+}
+
+/** A file that was not there. */
+function created(path: string, text: string): string {
+  const b = quotedPath(`b/${path}`);
+  return `diff --git ${quotedPath(`a/${path}`)} ${b}\nnew file mode 100644\n--- /dev/null\n+++ ${b}\n${hunks('', text)}`;
+}
+
+function removed(path: string, text: string): string {
+  const a = quotedPath(`a/${path}`);
+  return `diff --git ${a} ${quotedPath(`b/${path}`)}\ndeleted file mode 100644\n--- ${a}\n+++ /dev/null\n${hunks(text, '')}`;
 }
 
 function patch(path: string, from: string, to: string): string {
   const a = quotedPath(`a/${path}`);
   const b = quotedPath(`b/${path}`);
+  return `diff --git ${a} ${b}\n--- ${a}\n+++ ${b}\n${hunks(from, to)}`;
+}
+
+/** The head is ours: the library's begins with a rule that git does not want. */
+function hunks(from: string, to: string): string {
   const body = createTwoFilesPatch('a', 'b', from, to, undefined, undefined, {
     context: CONTEXT,
     stripTrailingCr: false,
   });
-  // The head is ours: the library's begins with a rule that git does not want.
-  return `diff --git ${a} ${b}\n--- ${a}\n+++ ${b}\n${body.slice(body.indexOf('@@ '))}`;
+  return body.slice(body.indexOf('@@ '));
 }
 
 /** git writes a path with control characters, quotes or backslashes as a C string. */

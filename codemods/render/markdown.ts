@@ -38,6 +38,14 @@ export function renderMarkdown(plan: Plan): string {
       );
     lines.push('');
   }
+  if (plan.kinds !== null) {
+    lines.push('## Kinds', '', '| kind | payload | calls |', '|---|---|---|');
+    for (const k of plan.kinds.entries)
+      lines.push(
+        `| \`${cell(k.kind)}\` | \`${cell(k.type)}\`${k.disagree ? ' (the calls disagree)' : ''} | ${k.calls} |`,
+      );
+    lines.push('');
+  }
   if (plan.skipped.length > 0) {
     lines.push('## Files not looked at', '');
     for (const s of plan.skipped) lines.push(`- \`${cell(s.path)}\`: ${s.reason}, ${cell(s.detail)}`);

@@ -24,6 +24,7 @@ export function renderText(plan: Plan): string {
     for (const s of plan.skipped) lines.push(`  ${s.path}: ${s.reason} (${s.detail})`);
     lines.push('');
   }
+  lines.push(...kindLines(plan));
   const leftovers = plan.changes.filter((c) => c.leftovers.length > 0);
   if (leftovers.length > 0) {
     lines.push('Read by nothing after the edit, to be removed by hand:');
@@ -32,6 +33,25 @@ export function renderText(plan: Plan): string {
   }
   lines.push(...summary(plan));
   return lines.join('\n');
+}
+
+function kindLines({ kinds }: Plan): string[] {
+  if (kinds === null) return [];
+  const said =
+    kinds.state === 'edited'
+      ? 'edited by hand, so it is left alone'
+      : kinds.state === 'same'
+        ? 'up to date'
+        : kinds.state;
+  const width = Math.max(0, ...kinds.entries.map((e) => e.kind.length));
+  return [
+    `Kinds (${kinds.path}, ${said}):`,
+    ...kinds.entries.map((e) => {
+      const calls = `${e.calls} ${e.calls === 1 ? 'call' : 'calls'}`;
+      return `  ${e.kind.padEnd(width)}  ${shortened(e.type)}  (${calls}${e.disagree ? ', which disagree' : ''})`;
+    }),
+    '',
+  ];
 }
 
 function siteLines(site: PlanSite): string[] {

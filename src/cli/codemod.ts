@@ -6,7 +6,7 @@ import { realpathSync, statSync } from 'node:fs';
 import { relative, resolve, sep } from 'node:path';
 import { Command, Option } from 'commander';
 import type { Plan, PlanOptions } from '../../codemods/index.js';
-import { EXIT } from '../errors.js';
+import { EXIT, UnbrokerError } from '../errors.js';
 import { askOnTerminal } from './codemod-ask.js';
 import { type CheckOptions, checkRatchet } from './codemod-check.js';
 import { printable, report } from './context.js';
@@ -18,6 +18,8 @@ interface CommonOptions {
   readonly types: boolean;
   readonly target: 'kind' | 'relay';
   readonly root?: string;
+  readonly kinds?: string;
+  readonly useKinds?: boolean;
   readonly json?: boolean;
 }
 
@@ -86,6 +88,11 @@ function common(command: Command): Command {
         .choices(['kind', 'relay'])
         .default('kind'),
     )
+    .option(
+      '--kinds <file>',
+      'also make a registry of the kinds and their payloads: a .ts, .js or .d.ts file',
+    )
+    .option('--use-kinds', 'enqueue with the kinds of that file in place of their names')
     .option('--no-types', 'do not look into installed packages: faster, less sure');
 }
 
@@ -120,6 +127,7 @@ async function apply(paths: string[], options: ApplyOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
   const prepared = codemods.preparePlan(planOptions(paths, options, options.todo === true));
   let { plan } = prepared;
+  if (plan.kinds?.state === 'edited') throw editedKinds(plan.kinds.path);
   if (options.interactive) {
     const chosen = await askOnTerminal(plan.sites.filter((site) => site.applied));
     plan = prepared.choose((site) => chosen.has(site.fingerprint));
@@ -140,7 +148,8 @@ async function apply(paths: string[], options: ApplyOptions): Promise<void> {
 
 function outcome(plan: Plan, reversePatch: string | null, wrote: boolean): string[] {
   const applied = plan.sites.filter((s) => s.applied).length;
-  const files = `${plan.changes.length} ${plan.changes.length === 1 ? 'file' : 'files'}`;
+  const made = plan.changes.filter((c) => !plan.kinds?.files.includes(c.path)).length;
+  const files = `${made} ${made === 1 ? 'file' : 'files'}`;
   const left =
     plan.counts.refused > 0 ? `; ${plan.counts.refused} left alone (unbroker codemod scan says why)` : '';
   const lines = [
@@ -153,12 +162,21 @@ function outcome(plan: Plan, reversePatch: string | null, wrote: boolean): strin
       lines.push(`Left over: ${path}: ${leftovers.join(', ')}: nothing reads it any more.`);
   }
   if (reversePatch !== null) lines.push(`To take it back: git apply ${reversePatch}`);
+  if (plan.kinds !== null) lines.push(kindsLine(plan.kinds, wrote));
   if (!wrote && plan.changes.length > 0) lines.push('Nothing was written: add --write.');
   return lines;
 }
 
+function kindsLine({ path, state, entries }: NonNullable<Plan['kinds']>, wrote: boolean): string {
+  const kinds = `${entries.length} ${entries.length === 1 ? 'kind' : 'kinds'}`;
+  const unknown = entries.filter((e) => e.unknown).length;
+  const said = state === 'same' ? 'is up to date' : wrote ? 'was written' : 'would be written';
+  return `${path} ${said}: ${kinds}, ${unknown} with something unknown in the payload.`;
+}
+
 function planOptions(paths: readonly string[], options: CommonOptions, todo: boolean): PlanOptions {
   const root = options.root ?? rootFor(paths);
+  checkKinds(options);
   return {
     root,
     paths: paths.map((path) => resolve(path)).filter((path) => path !== resolve(root)),
@@ -167,7 +185,29 @@ function planOptions(paths: readonly string[], options: CommonOptions, todo: boo
     target: options.target,
     todo,
     types: options.types,
+    ...(options.kinds === undefined
+      ? {}
+      : { kinds: { path: options.kinds, use: options.useKinds === true } }),
   };
+}
+
+function checkKinds(options: CommonOptions): void {
+  const given = (why: string, hint: string): never => {
+    throw new UnbrokerError('kinds-path-invalid', why, { hint, exitStatus: EXIT.badInput });
+  };
+  if (options.useKinds && options.kinds === undefined)
+    given('--use-kinds needs the file of the kinds', 'Add --kinds unbroker.kinds.ts');
+  if (options.useKinds && options.inlineSql)
+    given('--inline-sql imports nothing, so it cannot use kinds', 'Leave --use-kinds out');
+  if (options.kinds !== undefined && options.target === 'relay')
+    given('--target relay enqueues one kind, relay.amqp', 'Leave --kinds out until the kinds have workers');
+}
+
+function editedKinds(path: string): UnbrokerError {
+  return new UnbrokerError('kinds-edited', `${path} was edited by hand or is not ours; nothing was written`, {
+    hint: 'Move what you need out of it and delete it, or name another file with --kinds',
+    exitStatus: EXIT.badInput,
+  });
 }
 
 /** The working directory, unless one directory elsewhere is named: then that is the repository. */

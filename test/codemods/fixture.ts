@@ -26,7 +26,7 @@ const PACKAGES = ['pg', 'amqplib', '@types/node', '@types/pg'];
 
 /** What expect.json says. */
 export interface Expectation {
-  readonly options?: Partial<Pick<PlanOptions, 'level' | 'inlineSql' | 'todo' | 'target'>>;
+  readonly options?: Partial<Pick<PlanOptions, 'level' | 'inlineSql' | 'todo' | 'target' | 'kinds'>>;
   /** The report says that known packages could not be resolved. */
   readonly degraded?: boolean;
   /** false: without node_modules, nothing from packages has a type. */

@@ -72,7 +72,7 @@ describe.each(fixtureNames().filter((name) => only === undefined || name.include
     const input = inputOf(name);
     for (const change of plan.changes) {
       const mark = change.bom ? '\uFEFF' : '';
-      expect(mark + change.before).toBe(input.get(change.path));
+      expect(mark + change.before).toBe(input.get(change.path) ?? '');
       const onDisk = readFileSync(join(workspace.folder, change.path), 'utf8').slice(mark.length);
       let rest = onDisk;
       let at = 0;
