@@ -9,6 +9,7 @@
 import { readFileSync, realpathSync, statSync } from 'node:fs';
 import { join, sep } from 'node:path';
 import { EXIT, UnbrokerError } from '../src/errors.js';
+import { didYouMean } from './nearest.js';
 
 export const CONFIG_NAME = 'unbroker.codemod.json';
 const MAX_BYTES = 1_048_576;
@@ -53,6 +54,7 @@ export function readConfig(root: string): CodemodConfig {
   return parseConfig(text);
 }
 
+/** Throws `codemod-config-invalid`, with the place as a JSON path and the nearest name that would be right. */
 export function parseConfig(text: string): CodemodConfig {
   let value: unknown;
   try {
@@ -60,66 +62,89 @@ export function parseConfig(text: string): CodemodConfig {
   } catch {
     throw bad('it is not JSON');
   }
-  const top = record(value, 'the file');
-  for (const key of Object.keys(top)) {
-    if (!['kinds', 'wrappers', 'pool'].includes(key)) {
-      throw bad(`unknown key "${key.slice(0, 50)}" (known: kinds, wrappers, pool)`);
-    }
-  }
+  const top = record(value, '$', ['$schema', 'kinds', 'wrappers', 'pool']);
   const pool = top['pool'] ?? null;
-  if (pool !== null && !(typeof pool === 'string' && /^[^#]+#[^#]+$/.test(pool))) {
-    throw bad('"pool" must look like "src/db.ts#pool"');
-  }
+  if (pool !== null && !(typeof pool === 'string' && ID.test(pool)))
+    throw bad('$.pool must look like "src/db.ts#pool"');
   return { kinds: parseKinds(top['kinds']), wrappers: parseWrappers(top['wrappers']), pool };
 }
 
+/** `src/bus.ts#Bus.publish`. */
+const ID = /^[^#]+#[^#]+$/;
+
 function parseKinds(value: unknown): ReadonlyMap<string, string> {
-  const entries = Object.entries(record(value ?? {}, '"kinds"'));
+  const entries = Object.entries(record(value ?? {}, '$.kinds'));
   return new Map(
     entries.map(([pattern, kind]) => {
-      if (typeof kind !== 'string' || kind === '' || kind.length > 200) {
-        throw bad(`the kind of "${pattern.slice(0, 50)}" must be a text of 1 to 200 characters`);
-      }
+      if (typeof kind !== 'string' || kind === '' || kind.length > 200)
+        throw bad(`${at('$.kinds', pattern)} must be a text of 1 to 200 characters`);
       return [pattern, kind];
     }),
   );
 }
 
 function parseWrappers(value: unknown): ReadonlyMap<string, WrapperOverride | false> {
-  const entries = Object.entries(record(value ?? {}, '"wrappers"'));
+  const entries = Object.entries(record(value ?? {}, '$.wrappers'));
   return new Map(
     entries.map(([id, given]) => {
-      if (!/^[^#]+#[^#]+$/.test(id))
-        throw bad(`the wrapper "${id.slice(0, 80)}" must look like "src/bus.ts#Bus.publish"`);
-      return [id, given === false ? false : parseOverride(id, given)];
+      const path = at('$.wrappers', id);
+      if (!ID.test(id)) throw bad(`${path} must be named like "src/bus.ts#Bus.publish"`);
+      return [id, given === false ? false : parseOverride(path, given)];
     }),
   );
 }
 
-function parseOverride(id: string, given: unknown): WrapperOverride {
-  const fields = record(given, `"${id}"`);
-  for (const key of Object.keys(fields)) {
-    if (!['kind', 'payload', 'options'].includes(key))
-      throw bad(`unknown key "${key.slice(0, 50)}" in "${id}"`);
-  }
-  const { kind, payload, options } = fields;
-  if (typeof kind !== 'string' && !isArgument(kind))
-    throw bad(`"kind" of "${id}" must be an argument number or a text`);
-  if (!isArgument(payload)) throw bad(`"payload" of "${id}" must be an argument number`);
-  if (options !== undefined && !isArgument(options))
-    throw bad(`"options" of "${id}" must be an argument number`);
+function parseOverride(path: string, given: unknown): WrapperOverride {
+  if (typeof given !== 'object' || given === null || Array.isArray(given))
+    throw bad(`${path} must be an object like { "kind": 0, "payload": 1 }, or false`);
+  const { kind, payload, options } = record(given, path, ['kind', 'payload', 'options']);
+  if (!(typeof kind === 'string' && kind !== '' && kind.length <= 200) && !isArgument(kind))
+    throw bad(`${path}.kind must be ${ARGUMENT} or a text of 1 to 200 characters`);
+  if (!isArgument(payload)) throw bad(`${path}.payload must be ${ARGUMENT}`);
+  if (options !== undefined && !isArgument(options)) throw bad(`${path}.options must be ${ARGUMENT}`);
   return options === undefined ? { kind, payload } : { kind, payload, options };
 }
+
+const ARGUMENT = `an argument number (0 to ${MAX_ARGUMENT})`;
 
 function isArgument(value: unknown): value is number {
   return typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_ARGUMENT;
 }
 
-function record(value: unknown, where: string): Record<string, unknown> {
+/** With `known` keys, others are refused. */
+function record(value: unknown, path: string, known?: readonly string[]): Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw bad(`${where} must be an object`);
-  if (Object.keys(value).length > MAX_ENTRIES) throw bad(`${where} has more than ${MAX_ENTRIES} entries`);
+    throw bad(`${path} must be an object`);
+  const keys = Object.keys(value);
+  if (keys.length > MAX_ENTRIES) throw bad(`${path} has more than ${MAX_ENTRIES} entries`);
+  const odd = known === undefined ? undefined : keys.find((key) => !known.includes(key));
+  if (odd !== undefined && known !== undefined)
+    throw bad(`${at(path, odd)} is not known${didYouMean(odd, known)} (known: ${known.join(', ')})`);
   return value as Record<string, unknown>;
+}
+
+/**
+ * What the configuration says of functions, held against those that there are: a wrapper that is renamed would
+ * otherwise be forgotten without a word. `functions`: ids to numbers of parameters, Infinity for a rest.
+ */
+export function checkWrappers(config: CodemodConfig, functions: ReadonlyMap<string, number>): void {
+  for (const [id, given] of config.wrappers) {
+    const path = at('$.wrappers', id);
+    const count = functions.get(id);
+    if (count === undefined)
+      throw bad(`${path} names no function that was looked at${didYouMean(id, [...functions.keys()])}`);
+    if (given === false) continue;
+    for (const key of ['kind', 'payload', 'options'] as const) {
+      const index = given[key];
+      if (typeof index === 'number' && index >= count)
+        throw bad(`${path}.${key} is argument ${index}, and the function has ${count} (from 0)`);
+    }
+  }
+}
+
+/** `$.wrappers["src/bus.ts#Bus.publish"]`. */
+function at(path: string, key: string): string {
+  return /^[A-Za-z_]\w*$/.test(key) ? `${path}.${key}` : `${path}[${JSON.stringify(key.slice(0, 100))}]`;
 }
 
 function bad(why: string): UnbrokerError {

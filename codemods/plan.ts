@@ -9,6 +9,7 @@ import { readConfig } from './config.js';
 import { type Delta, deltaOf } from './delta.js';
 import { readSources, type Skipped, type Sources } from './files.js';
 import { fingerprints } from './fingerprint.js';
+import { type Mapping, mappingOf } from './mapping.js';
 import type { Analysis } from './program.js';
 import type { Obstacle, ReasonCode } from './reasons.js';
 import { type KindsOption, makeRegistry, type PlanKinds, type Registry } from './registry.js';
@@ -80,6 +81,8 @@ export interface PlanWrapper {
   readonly confirmed: boolean;
   readonly obstacles: readonly Obstacle[];
   readonly notes: readonly string[];
+  /** How its arguments are read. */
+  readonly mapping: Mapping;
 }
 
 export interface Plan {
@@ -334,6 +337,7 @@ function wrappersOf(reader: SiteReader): PlanWrapper[] {
       confirmed: w.override !== undefined,
       obstacles: w.obstacles,
       notes: w.notes,
+      mapping: mappingOf(w, reader),
     }))
     .sort((a, b) => compare(a.id, b.id));
 }

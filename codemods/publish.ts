@@ -36,6 +36,9 @@ export interface PublishFacts {
   readonly payload: string | null;
   /** What the payload is made of, through the wrappers; null when the message has no body, or none that can be read. */
   readonly body: Value | null;
+  /** What the kind and the options are made of; null when there is none, or none that can be read. */
+  readonly key: Value | null;
+  readonly settings: Value | null;
   /** Whether the payload is plain JSON for certain; if not, it is copied through JSON as the publish did. */
   readonly plain: boolean;
   readonly options: OptionTexts;
@@ -61,6 +64,11 @@ export class PublishReader {
   read(site: ts.CallExpression, renames: ReadonlyMap<ts.Symbol, string> = new Map()): PublishFacts {
     const trail: Trail = { path: [], obstacles: [], notes: [], renames };
     return this.follow(site, undefined, trail);
+  }
+
+  /** A part of a publish as text, in the words of the place that publishes. */
+  textOf(value: Value): string {
+    return render(this.values, value).text;
   }
 
   /** An expression of the site as text for another place of it. */
@@ -138,14 +146,14 @@ export class PublishReader {
     const key = typeof given.kind === 'number' ? at(given.kind) : undefined;
     const missing = kind === undefined && key === undefined;
     if (missing) trail.obstacles.push({ code: 'arguments-not-plain', what: quote(call) });
-    return this.assemble(
-      'confirmed wrapper',
-      trail,
-      null,
-      this.kind(kind, undefined, key, trail),
-      payload ?? 'absent',
-      at(given.options),
-    );
+    return this.assemble(trail, {
+      idiom: 'confirmed wrapper',
+      exchange: null,
+      kind: this.kind(kind, undefined, key, trail),
+      key,
+      payload: payload ?? 'absent',
+      options: at(given.options),
+    });
   }
 
   private facts(trail: Trail, parts: BrokerCall): PublishFacts {
@@ -163,14 +171,14 @@ export class PublishReader {
     if (content === undefined || !content.ok) {
       trail.obstacles.push(content?.obstacle ?? { code: 'payload-not-json', what: 'no content' });
     }
-    return this.assemble(
-      parts.idiom,
-      trail,
-      name ?? null,
+    return this.assemble(trail, {
+      idiom: parts.idiom,
+      exchange: name ?? null,
       kind,
-      content?.ok ? content.payload : 'absent',
-      parts.options,
-    );
+      key: parts.key,
+      payload: content?.ok ? content.payload : 'absent',
+      options: parts.options,
+    });
   }
 
   /** The publish itself as the payload: exchange, routing key, body, properties. */
@@ -189,6 +197,8 @@ export class PublishReader {
       kind: RELAY_KIND,
       payload: made.text,
       body: null,
+      key: null,
+      settings: null,
       plain: made.plain,
       options: {},
       kept,
@@ -231,14 +241,8 @@ export class PublishReader {
     return kind === '' ? null : kind;
   }
 
-  private assemble(
-    idiom: string,
-    trail: Trail,
-    exchange: string | null,
-    kind: string | null,
-    payload: Value | 'absent',
-    options: Value | undefined,
-  ): PublishFacts {
+  private assemble(trail: Trail, parts: Parts): PublishFacts {
+    const { idiom, exchange, kind, payload, options } = parts;
     const kept: ts.Expression[] = [];
     const write = (value: Value): string => this.written(value, trail, kept);
     const mapped = mapOptions(this.values, options);
@@ -250,6 +254,8 @@ export class PublishReader {
       kind,
       payload: payload === 'absent' ? null : write(payload),
       body: payload === 'absent' ? null : payload,
+      key: parts.key ?? null,
+      settings: options ?? null,
       plain: payload === 'absent' || this.values.isPlainJson(payload),
       options: optionTexts(mapped.options, write),
       kept,
@@ -261,6 +267,16 @@ export class PublishReader {
   private place(node: ts.Node): string {
     return `${this.resolver.analysis.pathOf(node.getSourceFile())}:${lineOf(node)}`;
   }
+}
+
+/** What a publish says, before it is written out. */
+interface Parts {
+  readonly idiom: string;
+  readonly exchange: string | null;
+  readonly kind: string | null;
+  readonly key: Value | undefined;
+  readonly payload: Value | 'absent';
+  readonly options: Value | undefined;
 }
 
 interface Trail {
@@ -278,6 +294,8 @@ function stopped(trail: Trail, obstacle: Obstacle): PublishFacts {
     kind: null,
     payload: null,
     body: null,
+    key: null,
+    settings: null,
     plain: true,
     options: {},
     kept: [],

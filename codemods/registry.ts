@@ -97,7 +97,7 @@ export function makeRegistry(
 function published(analysis: Analysis, reader: SiteReader): Use[] {
   return [...siteCalls(reader), ...uncalled(reader)].flatMap((call) => {
     if (analysis.isTest(call.getSourceFile())) return [];
-    const facts = reader.publishOf(call);
+    const facts = reader.factsOf(call);
     if (facts.kind === null || facts.obstacles.some((o) => o.code === 'rpc')) return [];
     return [{ kind: facts.kind, node: call, payload: bodyOf(facts) }];
   });

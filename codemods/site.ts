@@ -38,7 +38,7 @@ import { PoolNames } from './transactions/pool-name.js';
 import type { TransactionScope } from './transactions/scope.js';
 import { findTransactional } from './transactions/typeorm-transactional.js';
 import { Writes } from './transactions/writes.js';
-import { Evaluator } from './values.js';
+import { Evaluator, type Value } from './values.js';
 import { type Discovery, discoverWrappers } from './wrappers.js';
 
 export interface ReadSite {
@@ -114,8 +114,13 @@ export class SiteReader {
   };
 
   /** What a call publishes, whatever stands around it. */
-  publishOf(call: ts.CallExpression): PublishFacts {
+  factsOf(call: ts.CallExpression): PublishFacts {
     return this.reader.read(call);
+  }
+
+  /** A part of a publish as text, in the words of the function that publishes. */
+  textOf(value: Value): string {
+    return this.reader.textOf(value);
   }
 
   read(call: ts.CallExpression): ReadSite {

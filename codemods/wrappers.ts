@@ -5,7 +5,7 @@
  */
 
 import { ts } from 'ts-morph';
-import type { CodemodConfig, WrapperOverride } from './config.js';
+import { type CodemodConfig, checkWrappers, type WrapperOverride } from './config.js';
 import type { Effect, Effects } from './effects.js';
 import { calledName } from './origins.js';
 import { classOf } from './packages.js';
@@ -95,15 +95,19 @@ class Search {
 
   private readConfig(): void {
     if (this.config.wrappers.size === 0) return;
+    const functions = new Map<string, number>();
     for (const file of this.resolver.analysis.own) {
       eachNode(file, (node) => {
         if (!isFn(node)) return;
         const id = wrapperId(this.resolver, node);
-        const given = id === undefined ? undefined : this.config.wrappers.get(id);
+        if (id === undefined) return;
+        functions.set(id, Math.max(parameterCount(node), functions.get(id) ?? 0));
+        const given = this.config.wrappers.get(id);
         if (given === false) this.denied.add(node);
         else if (given !== undefined) this.overrides.set(node, given);
       });
     }
+    checkWrappers(this.config, functions);
   }
 
   private indexCalls(): void {
@@ -248,6 +252,13 @@ class Search {
     });
     return found;
   }
+}
+
+/** How many arguments a function can read; an overload's body may take more than is written there. */
+function parameterCount(fn: Fn): number {
+  const open =
+    fn.parameters.some((p) => p.dotDotDotToken !== undefined) || /\barguments\b/.test(fn.getText());
+  return open ? Number.POSITIVE_INFINITY : fn.parameters.length;
 }
 
 /** The named function that a publish belongs to: a callback without a name is part of the one around it. */

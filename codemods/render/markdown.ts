@@ -2,6 +2,7 @@
 
 import type { Plan, PlanSite } from '../plan.js';
 import { REASONS } from '../reasons.js';
+import { howToConfirm, PUBLISHER_HEAD, publisherRow } from './publishers.js';
 
 export function renderMarkdown(plan: Plan): string {
   const { safe, wrap, refused } = plan.counts;
@@ -31,12 +32,13 @@ export function renderMarkdown(plan: Plan): string {
     plan.sites.filter((s) => s.level === 'refused'),
   );
   if (plan.wrappers.length > 0) {
-    lines.push('## Publishers', '', '| function | calls | state |', '|---|---|---|');
-    for (const w of plan.wrappers)
-      lines.push(
-        `| \`${cell(w.id)}\` | ${w.calls} | ${w.confirmed ? 'confirmed' : w.usable ? 'found' : cell(w.obstacles.map((o) => o.code).join(', '))} |`,
-      );
-    lines.push('');
+    lines.push('## Publishers', '', row(PUBLISHER_HEAD), row(PUBLISHER_HEAD.map(() => '---')));
+    for (const w of plan.wrappers) {
+      const [id = '', ...rest] = publisherRow(w).map(cell);
+      lines.push(row([`\`${id}\``, ...rest]));
+    }
+    const [intro, example = '', note] = howToConfirm(plan.wrappers);
+    lines.push('', ...(intro === undefined ? [] : [intro, '', `    ${example.trim()}`, '', `${note}`, '']));
   }
   if (plan.kinds !== null) {
     lines.push('## Kinds', '', '| kind | payload | calls |', '|---|---|---|');
@@ -84,6 +86,10 @@ function refusals(lines: string[], sites: readonly PlanSite[]): void {
       );
     lines.push('');
   }
+}
+
+function row(cells: readonly string[]): string {
+  return `| ${cells.join(' | ')} |`;
 }
 
 /** Source text in a table or heading: no line breaks, no bars, no backticks of its own. */

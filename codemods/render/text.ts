@@ -1,23 +1,13 @@
 /** The plan for a terminal: a block a site, then what was left out. The caller makes control characters harmless. */
 
 import type { Plan, PlanSite } from '../plan.js';
+import { howToConfirm, PUBLISHER_HEAD, publisherRow } from './publishers.js';
 
 export function renderText(plan: Plan): string {
   const lines: string[] = [];
   for (const site of plan.sites) lines.push(...siteLines(site), '');
   if (plan.wrappers.length > 0) {
-    lines.push('Publishers found:');
-    for (const w of plan.wrappers) {
-      const state = w.confirmed
-        ? 'confirmed'
-        : w.usable
-          ? ''
-          : w.obstacles.map((o) => `${o.code}: ${o.what}`).join('; ');
-      lines.push(
-        `  ${w.id} (line ${w.line}), ${w.calls} ${w.calls === 1 ? 'call' : 'calls'}${state === '' ? '' : `, ${state}`}`,
-      );
-    }
-    lines.push('');
+    lines.push(...publisherLines(plan), '');
   }
   if (plan.skipped.length > 0) {
     lines.push('Files not looked at:');
@@ -33,6 +23,17 @@ export function renderText(plan: Plan): string {
   }
   lines.push(...summary(plan));
   return lines.join('\n');
+}
+
+function publisherLines({ wrappers }: Plan): string[] {
+  const rows = [[...PUBLISHER_HEAD], ...wrappers.map(publisherRow)];
+  const widths = PUBLISHER_HEAD.map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
+  const line = (row: readonly string[]): string =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i] ?? 0))
+      .join('  ')
+      .trimEnd();
+  return ['Publishers found:', ...rows.map((row) => `  ${line(row)}`), ...howToConfirm(wrappers)];
 }
 
 function kindLines({ kinds }: Plan): string[] {
