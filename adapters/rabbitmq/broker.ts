@@ -81,13 +81,15 @@ export interface ConnectOptions {
   readonly frameMax?: number;
   /** Default 20. Twice this and a peer that says nothing is gone. */
   readonly heartbeatS?: number;
+  /** How long a connection and an answer may take. Default 10,000 and 15,000. */
+  readonly answerWithinMs?: number;
   /** The broker stops (reason) or resumes (null) taking messages: memory, disk. */
   onBlocked?(reason: string | null): void;
 }
 
 /** Throws `amqp-url-invalid`, `amqp-unreachable`, `amqp-refused`, `amqplib-unsupported`. */
 export async function connectBroker(url: string, options: ConnectOptions = {}): Promise<Broker> {
-  const { frameMax = FRAME_MAX, heartbeatS = HEARTBEAT_S, onBlocked } = options;
+  const { frameMax = FRAME_MAX, heartbeatS = HEARTBEAT_S, answerWithinMs, onBlocked } = options;
   checkFrameHook();
   const target = parseUrl(url);
   let model: ChannelModel;
@@ -98,7 +100,7 @@ export async function connectBroker(url: string, options: ConnectOptions = {}): 
       {
         noDelay: true,
         keepAlive: true,
-        timeout: CONNECT_TIMEOUT_MS,
+        timeout: answerWithinMs ?? CONNECT_TIMEOUT_MS,
         clientProperties: { connection_name: 'unbroker' },
       },
     );
@@ -107,10 +109,14 @@ export async function connectBroker(url: string, options: ConnectOptions = {}): 
   }
   model.on('blocked', (reason) => onBlocked?.(String(reason)));
   model.on('unblocked', () => onBlocked?.(null));
-  return openBroker(model, decodeURIComponent(target.vhost) || '/', target.username);
+  const answered: Answered = (asked, late = silent) => withinTime(asked, late, answerWithinMs);
+  return openBroker(model, decodeURIComponent(target.vhost) || '/', target.username, answered);
 }
 
-function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
+/** The answer, or an error when it takes too long. */
+type Answered = <T>(asked: Promise<T>, late?: () => Error) => Promise<T>;
+
+function openBroker(model: ChannelModel, vhost: string, user: string, answered: Answered): Broker {
   keepPropertyBytes(model.connection as unknown as FrameReader);
   let closing = false;
   const lost = new Promise<Error>((resolve) => {
@@ -124,6 +130,7 @@ function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
   });
   const { serverProperties } = model.connection;
   let counting: Promise<Channel> | undefined;
+  const open = (): Promise<Channel> => answered(model.createChannel().then(heard));
   return {
     cluster: String(serverProperties['cluster_name'] ?? 'unknown'),
     version: String(serverProperties.version),
@@ -132,19 +139,20 @@ function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
     frameMax: (model.connection as unknown as { frameMax: number }).frameMax,
     lost,
     async publisher() {
-      const channel = await withinTime(model.createConfirmChannel().then(heard), silent);
-      return openPublisher(channel as unknown as ConfirmingChannel, ({ properties }) => {
-        return (properties as KeptProperties).propertyBytes;
+      const channel = await answered(model.createConfirmChannel().then(heard));
+      return openPublisher(channel as unknown as ConfirmingChannel, {
+        propertiesOf: ({ properties }) => (properties as KeptProperties).propertyBytes,
+        answered,
       });
     },
-    hold: async (name) => holdName(await openChannel(model), name),
-    look: async (queue, max) => lookAtHead(await openChannel(model), queue, max),
+    hold: async (name) => holdName(await open(), name, answered),
+    look: async (queue, max) => lookAtHead(await open(), queue, max, answered),
     async count(queue) {
-      counting ??= openChannel(model);
+      counting ??= open();
       const channel = await counting;
       try {
         const asking = channel.checkQueue(queue);
-        const { messageCount, consumerCount } = await withinTime(asking, () => unreachable(queue));
+        const { messageCount, consumerCount } = await answered(asking, () => unreachable(queue));
         return { ready: messageCount, consumers: consumerCount };
       } catch (error) {
         // A failed passive declare closes its channel; one that hangs blocks it.
@@ -155,8 +163,7 @@ function openBroker(model: ChannelModel, vhost: string, user: string): Broker {
         throw code === 404 ? unreachable(queue, error) : queueError(queue, error);
       }
     },
-    consume: async (queue, options) =>
-      (options.byGet ? askSource : openSource)(await openChannel(model), queue, options),
+    consume: async (queue, options) => (options.byGet ? askSource : openSource)(await open(), queue, options),
     async close() {
       closing = true;
       // The client's close never settles when the socket ends before the broker's answer; left alone, a socket whose other
@@ -181,10 +188,6 @@ async function withinTime<T>(
   return Promise.race([asked, timeout]).finally(() => clearTimeout(timer));
 }
 
-function openChannel(model: ChannelModel): Promise<Channel> {
-  return withinTime(model.createChannel().then(heard), silent);
-}
-
 /** Whoever waits on the channel gets the error; without a listener it would end the process. */
 function heard<C extends Channel>(channel: C): C {
   channel.on('error', () => undefined);
@@ -192,9 +195,9 @@ function heard<C extends Channel>(channel: C): C {
 }
 
 /** An exclusive queue of that name. */
-async function holdName(channel: Channel, name: string): Promise<boolean> {
+async function holdName(channel: Channel, name: string, answered: Answered): Promise<boolean> {
   try {
-    await withinTime(channel.assertQueue(name, { exclusive: true, durable: false }), silent);
+    await answered(channel.assertQueue(name, { exclusive: true, durable: false }));
     return true;
   } catch (error) {
     if ((error as { code?: number }).code === 405) return false;
@@ -202,11 +205,16 @@ async function holdName(channel: Channel, name: string): Promise<boolean> {
   }
 }
 
-async function lookAtHead(channel: Channel, queue: string, max: number): Promise<RawDelivery[]> {
+async function lookAtHead(
+  channel: Channel,
+  queue: string,
+  max: number,
+  answered: Answered,
+): Promise<RawDelivery[]> {
   const seen: RawDelivery[] = [];
   try {
     while (seen.length < max) {
-      const message = await withinTime(channel.get(queue), () => unreachable(queue));
+      const message = await answered(channel.get(queue), () => unreachable(queue));
       if (message === false) break;
       seen.push(toDelivery(queue, message));
     }
@@ -214,7 +222,7 @@ async function lookAtHead(channel: Channel, queue: string, max: number): Promise
     throw queueError(queue, error);
   }
   // Closing gives them back together, in their places.
-  await withinTime(channel.close(), silent);
+  await answered(channel.close());
   return seen;
 }
 

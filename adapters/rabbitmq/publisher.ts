@@ -59,10 +59,16 @@ const FRAME_END = 0xce;
 export const CONTENT_HEAD_BYTES = 12;
 const FRAME_HEAD_BYTES = 7;
 
-/** `propertiesOf` reads what the frame hook left in a message (broker.ts). */
+interface PublisherParts {
+  /** Reads what the frame hook left in a message (broker.ts). */
+  propertiesOf(message: ReturnedMessage): Buffer;
+  /** Limits the wait for an answer. A confirm is not one: whoever publishes knows how long it may take. */
+  answered<T>(asked: Promise<T>): Promise<T>;
+}
+
 export function openPublisher(
   channel: ConfirmingChannel,
-  propertiesOf: (message: ReturnedMessage) => Buffer,
+  { propertiesOf, answered }: PublisherParts,
 ): Publisher {
   const outstanding = new Set<Outstanding>();
   let failure: Error | undefined;
@@ -95,11 +101,11 @@ export function openPublisher(
       });
     },
     async lead(exchange, queue) {
-      await channel.assertExchange(exchange, 'fanout', { durable: false, autoDelete: true });
-      await channel.bindQueue(queue, exchange, '');
+      await answered(channel.assertExchange(exchange, 'fanout', { durable: false, autoDelete: true }));
+      await answered(channel.bindQueue(queue, exchange, ''));
     },
     async release(exchange) {
-      await channel.deleteExchange(exchange);
+      await answered(channel.deleteExchange(exchange));
     },
   };
 }

@@ -27,7 +27,7 @@ export interface UndoBooksInput {
   readonly moved: number;
   readonly remaining: number;
   readonly kept: readonly KeptRow[];
-  readonly refused: readonly string[];
+  readonly refused: Readonly<Record<string, number>>;
   readonly stripped: readonly { readonly word: string; readonly count: number }[];
   /** Jobs that somebody else ended although their message went back. */
   readonly takenMeanwhile: number;
@@ -35,10 +35,8 @@ export interface UndoBooksInput {
 }
 
 export function closeUndoBooks(input: UndoBooksInput): UndoBooks {
-  const { initial, moved, remaining, kept, stripped } = input;
+  const { initial, moved, remaining, kept, refused, stripped } = input;
   const difference = remaining - initial - moved;
-  const refused: Record<string, number> = {};
-  for (const reason of input.refused) refused[reason] = (refused[reason] ?? 0) + 1;
   return {
     ...{ initial, moved, remaining, difference, balanced: difference === 0, kept, refused },
     stripped: Object.fromEntries(stripped.map(({ word, count }) => [word, count])),

@@ -50,6 +50,13 @@ export interface KeptRow {
   readonly jobs: readonly string[];
 }
 
+/** An undo's run under the lease of its holder. */
+export interface UndoRun {
+  readonly id: string;
+  readonly holder: string;
+  readonly leaseMs: number;
+}
+
 interface Claim {
   readonly row: Candidate;
   readonly hash: bigint;
@@ -81,6 +88,11 @@ mine as (
   update ${runs} set lease_expires_at = ${lease('$3')}
   where id = $1 and holder = $2 and finished_at is null
   returning id
+)`;
+  /** For share: two writes of one undo need not wait for each other, and a new holder waits for both. */
+  const held = `
+mine as (
+  select id from ${runs} where id = $1 and holder = $2 and finished_at is null for share
 )`;
   const eligible = `
     b.run = any ($1::bigint[]) and not exists (
@@ -146,13 +158,14 @@ order by l.position`,
 
     /**
      * Leases the jobs of these messages, as a worker does, so that none runs them; a lease that runs out parks them. Those
-     * that somebody took meanwhile are left out. Answers the numbers of those that go.
+     * that somebody took meanwhile are left out. Numbers them from $9; answers the numbers of those that go.
      */
     claim: `
-with ${mine},
+with ${held},
 input as materialized (
-  select * from unnest($4::bigint[], $5::integer[], $6::bigint[], $7::text[])
-    with ordinality as input (batch, position, hash, stripped, number)
+  select batch, position, hash, stripped, ($9::bigint + nth - 1)::integer as number
+  from unnest($4::bigint[], $5::integer[], $6::bigint[], $7::text[])
+    with ordinality as input (batch, position, hash, stripped, nth)
 ),
 beside as materialized (
   select input.*, l.job, l.queue, l.written_by, l.xmin as ledger_xmin
@@ -188,15 +201,15 @@ going as (
 select (select count(*) from mine)::int as held, array(select number from going order by number) as numbers`,
 
     /**
-     * After the confirms: marks $4 as moved and ends their jobs under their tokens; $5 were not taken, their jobs are again
+     * After the confirms: marks $3 as moved and ends their jobs under their tokens; $4 were not taken, their jobs are again
      * what they were.
      */
     settle: `
-with ${mine},
+with ${held},
 moved as (
   update ${moves} m set state = 'moved', moved_at = clock_timestamp()
   from mine
-  where m.undo = mine.id and m.state = 'moving' and m.number = any ($4::integer[])
+  where m.undo = mine.id and m.state = 'moving' and m.number = any ($3::integer[])
   returning m.job, m.lease_token, m.queue
 ),
 ended as (
@@ -210,7 +223,7 @@ ended as (
 ),
 back as (
   delete from ${moves} m using mine
-  where m.undo = mine.id and m.state = 'moving' and m.number = any ($5::integer[])
+  where m.undo = mine.id and m.state = 'moving' and m.number = any ($4::integer[])
   returning m.*
 ),
 released as (
@@ -324,12 +337,12 @@ export function createUndoLedger(schema: string) {
         ...[queue, after.batch, after.position, limits.rows, limits.bytes],
       ]),
 
-    /** Indexes into `claims` of those that go; null when the run's lease is lost. */
+    /** Numbers, from `first`, of those that go; null when the run's lease is lost. */
     async claim(
       db: Queryable,
-      run: { readonly id: string; readonly holder: string; readonly leaseMs: number },
+      run: UndoRun,
       claims: readonly Claim[],
-      worker: string,
+      { first, worker }: { readonly first: number; readonly worker: string },
     ): Promise<number[] | null> {
       const values = [
         ...[run.id, run.holder, run.leaseMs],
@@ -337,20 +350,20 @@ export function createUndoLedger(schema: string) {
         plainArray(claims.map(({ row }) => row.position)),
         plainArray(claims.map(({ hash }) => String(hash))),
         textArray(claims.map(({ stripped }) => stripped.join(' '))),
-        worker,
+        ...[worker, first],
       ];
       const [answer] = await rows<{ held: number; numbers: number[] }>(db, sql.claim, values);
-      return answer === undefined || answer.held === 0 ? null : answer.numbers.map((number) => number - 1);
+      return answer === undefined || answer.held === 0 ? null : answer.numbers;
     },
 
     /** Jobs whose lease somebody else has ended although their message went back; null when the run's lease is lost. */
     async settle(
       db: Queryable,
-      run: { readonly id: string; readonly holder: string; readonly leaseMs: number },
+      run: UndoRun,
       moved: readonly number[],
       released: readonly number[],
     ): Promise<number | null> {
-      const values = [run.id, run.holder, run.leaseMs, moved, released];
+      const values = [run.id, run.holder, moved, released];
       const [answer] = await rows<{ held: number; takenMeanwhile: number }>(db, sql.settle, values);
       return answer === undefined || answer.held === 0 ? null : answer.takenMeanwhile;
     },

@@ -11,7 +11,6 @@ import { readDelivery } from './delivery.js';
 import type { Rules } from './drain-config.js';
 import { fingerprint } from './fingerprint.js';
 import { mapDelivery, type QueueFacts, sourceOf } from './mapping.js';
-import { hash64 } from './undo.js';
 import {
   createVerifier,
   type ExpectedJob,
@@ -19,6 +18,7 @@ import {
   type VerifiedRun,
   type Verifier,
 } from './verify-statements.js';
+import { hash64 } from './way-back.js';
 
 export interface Side {
   readonly messages: number;

@@ -2,8 +2,9 @@
  * A message of the ledger as it goes back: its bytes, without what would close the channel or double it, and the exchange
  * that it goes through. Pure; what is changed is named, and what cannot be sent is said with its reason.
  */
-import { FLAG, propertySpans, readProperties, type Span } from './delivery.js';
-import { CONTENT_HEAD_BYTES } from './publisher.js';
+import { FLAG, propertySpans, readDelivery, readProperties, type Span } from './delivery.js';
+import { fingerprint } from './fingerprint.js';
+import { CONTENT_HEAD_BYTES, type RawMessage } from './publisher.js';
 
 /** What may be changed of a message: listed with its number, never silently. */
 export type Stripped = 'cc' | 'bcc' | 'x-delay' | 'user-id' | 'expiration' | 'delay-set';
@@ -64,6 +65,20 @@ export function wayBack(
   if (CONTENT_HEAD_BYTES + result.length + 8 > frameMax)
     return { refused: 'header-table-larger-than-a-frame' };
   return { bytes: result, stripped };
+}
+
+/** The first 64 bits of the fingerprint of what is sent, as a signed number: Postgres has no other. */
+export function hashOf(
+  { propertyBytes, body }: Pick<RawMessage, 'propertyBytes' | 'body'>,
+  queue: string,
+): bigint {
+  const none = { exchange: '', routingKey: '', redelivered: false, deliveryTag: 0 };
+  return hash64(fingerprint(readDelivery({ queue, ...none, propertyBytes, body })));
+}
+
+/** Of a fingerprint. */
+export function hash64(print: string): bigint {
+  return Buffer.from(print.slice(0, 8), 'latin1').readBigInt64BE();
 }
 
 const isExpiration = (text: string): boolean => /^\d{1,10}$/.test(text) && Number(text) <= MAX_EXPIRATION_MS;

@@ -3,12 +3,8 @@ import { managementUrlOf } from '../../adapters/rabbitmq/broker.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import { findManagement, type Management } from '../../adapters/rabbitmq/management.js';
 import { type Survey, survey } from '../../adapters/rabbitmq/survey.js';
-import {
-  drainedGroups,
-  type UndoResult,
-  undoGroup,
-  type WhenUndoAmbiguous,
-} from '../../adapters/rabbitmq/undo.js';
+import { drainedGroups, type UndoResult, undoGroup } from '../../adapters/rabbitmq/undo.js';
+import type { WhenUndoAmbiguous } from '../../adapters/rabbitmq/undo-position.js';
 import { invalid, suggestion } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, printable } from './context.js';

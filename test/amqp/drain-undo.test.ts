@@ -4,12 +4,9 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
 import { type RawDelivery, readProperties } from '../../adapters/rabbitmq/delivery.js';
-import {
-  type UndoOptions,
-  type UndoStep,
-  undoGroup,
-  type WhenUndoAmbiguous,
-} from '../../adapters/rabbitmq/undo.js';
+import { type UndoOptions, undoGroup } from '../../adapters/rabbitmq/undo.js';
+import type { WhenUndoAmbiguous } from '../../adapters/rabbitmq/undo-position.js';
+import type { UndoStep } from '../../adapters/rabbitmq/undo-sender.js';
 import { SILENT } from '../../src/log.js';
 import { array, fields, long, type Parts, propertyBytes, text } from '../unit/delivery-builder.js';
 import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
@@ -454,25 +451,32 @@ describe('interrupted', () => {
     return before;
   };
 
-  test.each<[UndoStep, boolean]>([
-    ['claimed', false],
-    ['claimed', true],
-    ['confirmed', false],
-    ['confirmed', true],
-  ])('at %s (reaped meanwhile: %s): a count settles what was on its way', async (step, reaped) => {
-    const before = await fill(6);
-    await expect(undo({ maxBatch: 4, onStep: stopAt(step) })).rejects.toThrow('planted');
-    // Whatever happens, no worker gets a job that may be in its queue again.
-    expect(await states()).toEqual({ ready: 2, running: 4 });
-    if (reaped) {
-      await world.database.expire();
-      await world.database.store.reap(world.database.pool, 100);
-      expect(await states()).toEqual({ ready: 2, dead: 4 });
-    }
-    expect((await undo()).books).toMatchObject({ initial: 0, moved: 6, remaining: 6, balanced: true });
-    expect(bytesOf(await contents())).toEqual(before);
-    expect(await states()).toEqual({ cancelled: 6 });
-  });
+  test.each<[UndoStep, boolean, number]>([
+    ['claimed', false, 4],
+    ['claimed', true, 4],
+    ['confirmed', false, 4],
+    ['confirmed', true, 4],
+    // Two batches on their way at once.
+    ['confirmed', false, 6],
+  ])(
+    'at %s (reaped meanwhile: %s, on the way: %i): a count settles it',
+    async (step, reaped, maxOnTheWay) => {
+      const before = await fill(6);
+      await expect(undo({ maxBatch: 4, maxOnTheWay, onStep: stopAt(step) })).rejects.toThrow('planted');
+      // Whatever happens, no worker gets a job that may be in its queue again.
+      const rest = 6 - maxOnTheWay;
+      const ready = rest > 0 ? { ready: rest } : {};
+      expect(await states()).toEqual({ ...ready, running: maxOnTheWay });
+      if (reaped) {
+        await world.database.expire();
+        await world.database.store.reap(world.database.pool, 100);
+        expect(await states()).toEqual({ ...ready, dead: maxOnTheWay });
+      }
+      expect((await undo()).books).toMatchObject({ initial: 0, moved: 6, remaining: 6, balanced: true });
+      expect(bytesOf(await contents())).toEqual(before);
+      expect(await states()).toEqual({ cancelled: 6 });
+    },
+  );
 
   test('half of a batch arrived: the first half, since a channel keeps the order', async () => {
     const before = await fill(6);

@@ -102,7 +102,7 @@ async function measure(
   }
 }
 
-async function fill(url: string, type: QueueType, messages: number): Promise<void> {
+export async function fill(url: string, type: QueueType, messages: number): Promise<void> {
   const connection = await amqp.connect(url, { noDelay: true });
   const channel = await connection.createConfirmChannel();
   await channel.assertQueue('bench', { durable: true, arguments: { 'x-queue-type': type } });

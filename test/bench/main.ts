@@ -38,6 +38,7 @@ const ALONE = ['backlog', 'footprint', 'holders'];
 /** Benches that start what they need by themselves: file and function. */
 const STANDALONE: Record<string, readonly [file: string, name: string]> = {
   drain: ['drain', 'benchDrain'],
+  undo: ['undo', 'benchUndo'],
   shim: ['shim', 'benchShim'],
   codemod: ['codemod', 'benchCodemod'],
 };

@@ -9,7 +9,7 @@ import amqp from 'amqplib';
 import { drainGroup } from '../../adapters/rabbitmq/drain.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import type { QueueToDrain } from '../../adapters/rabbitmq/importer.js';
-import type { UndoStep } from '../../adapters/rabbitmq/undo.js';
+import type { UndoStep } from '../../adapters/rabbitmq/undo-sender.js';
 import { createStore } from '../../src/jobs/store.js';
 import { SILENT } from '../../src/log.js';
 import { migrate } from '../../src/migrate.js';
