@@ -3,7 +3,8 @@
  * been taken; the job's id goes along as a header and as custom_args for whoever looks.
  */
 import type { AddressRules } from '../../src/notify/address.js';
-import { DeliveryError, httpFate } from '../../src/notify/fate.js';
+import { DeliveryError, FINAL, httpFate } from '../../src/notify/fate.js';
+import { mailboxOf } from '../../src/notify/message.js';
 import { call } from '../../src/notify/post.js';
 import type { Provider } from '../../src/notify/provider.js';
 import { parseFrom, unsubscribeHeaders } from './smtp.js';
@@ -30,12 +31,14 @@ export function sendgridProvider({
     name: 'sendgrid',
     async deliver(message, { signal }) {
       const { text, html, subject = '' } = message.parts;
+      const email = mailboxOf(message.to);
+      if (email === null) throw new DeliveryError(FINAL, 'the recipient is not one mail address');
       const content = [
         ...(text === undefined ? [] : [{ type: 'text/plain', value: text }]),
         ...(html === undefined ? [] : [{ type: 'text/html', value: html }]),
       ];
       const body = JSON.stringify({
-        personalizations: [{ to: [{ email: message.to }], custom_args: { notification_id: message.id } }],
+        personalizations: [{ to: [{ email }], custom_args: { notification_id: message.id } }],
         from: { email: address, ...(name === '' ? {} : { name }) },
         subject,
         content,

@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Transporter } from 'nodemailer';
 import { AMBIGUOUS, DeliveryError, FINAL, smtpFate } from '../../src/notify/fate.js';
-import { isHeaderText, isMailAddress, type Message } from '../../src/notify/message.js';
+import { isHeaderText, isMailAddress, type Message, mailboxOf } from '../../src/notify/message.js';
 import type { Provider } from '../../src/notify/provider.js';
 
 export interface SmtpOptions {
@@ -26,15 +26,16 @@ export function smtpProvider(options: SmtpOptions): Provider {
   return {
     name: 'smtp',
     async deliver(message, { idempotencyKey, signal }) {
-      const { parts, to } = message;
+      const { parts } = message;
+      const to = mailboxOf(message.to);
       const subject = parts.subject ?? '';
-      if (!isMailAddress(to)) throw new DeliveryError(FINAL, 'the recipient is not one mail address');
+      if (to === null) throw new DeliveryError(FINAL, 'the recipient is not one mail address');
       if (!isHeaderText(subject))
         throw new DeliveryError(FINAL, 'the subject holds a line break or is too long');
       transport ??= connect(options.url, timeoutMs);
       const sender = await transport;
       const messageId = messageIdOf(idempotencyKey, from.address);
-      const { raw, handedOver } = countedStream(await compose(message, subject, from, messageId));
+      const { raw, handedOver } = countedStream(await compose({ ...message, to }, subject, from, messageId));
       signal.throwIfAborted();
       const sent = sender
         .sendMail({ envelope: { from: from.address, to: [to] }, raw })
@@ -69,18 +70,25 @@ async function compose(
 ): Promise<Buffer> {
   const { default: MailComposer } = await import('nodemailer/lib/mail-composer');
   const { text, html } = message.parts;
+  const headers = { 'X-Notification-Id': message.id, ...unsubscribeHeaders(message) };
   const mail = new MailComposer({
     from,
     to: { name: '', address: message.to },
-    subject,
+    ...(subject.includes('=?') ? {} : { subject }),
     ...(text === undefined ? {} : { text }),
     ...(html === undefined ? {} : { html }),
     messageId,
-    headers: { 'X-Notification-Id': message.id, ...unsubscribeHeaders(message) },
+    headers: subject.includes('=?') ? { ...headers, Subject: await encodedWords(subject) } : headers,
     disableFileAccess: true,
     disableUrlAccess: true,
   });
   return mail.compile().build();
+}
+
+/** A text that looks encoded already is sent as it is by the composer, and a reader would show another. */
+async function encodedWords(text: string): Promise<{ prepared: true; foldLines: true; value: string }> {
+  const { encodeWord } = await import('nodemailer/lib/mime-funcs');
+  return { prepared: true, foldLines: true, value: encodeWord(text, 'B', 52) };
 }
 
 /** RFC 8058: what large receivers ask of bulk mail. */

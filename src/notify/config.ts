@@ -5,7 +5,7 @@
 import { arrayOf, type Checker, integer, invalid, object, oneOf, string } from '../check.js';
 import { addressRules } from './address.js';
 import type { GateLimits } from './gate.js';
-import { isLocale, isMailAddress } from './message.js';
+import { hasControls, isLocale, isMailAddress } from './message.js';
 
 export interface NotifyConfig {
   /** Folder of the templates, relative to the config file. Without it only payloads with a `body` can be sent. */
@@ -112,7 +112,7 @@ const urlOf =
 const sender: Checker<string> = (value, path) => {
   const text = string({ maxLength: 320 })(value, path);
   const address = /<([^<>]+)>$/.exec(text)?.[1] ?? text;
-  if (!isMailAddress(address)) throw invalid(path, 'an address, or Name <address>');
+  if (!isMailAddress(address) || hasControls(text)) throw invalid(path, 'an address, or Name <address>');
   return text;
 };
 

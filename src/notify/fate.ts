@@ -59,13 +59,34 @@ export function httpFate(status: number, retryAfter: string | undefined, nowMs: 
 /** Seconds or an HTTP date, in ms from now: 0 to a day; null for anything else. */
 export function parseRetryAfter(text: string, nowMs: number): number | null {
   const trimmed = text.trim();
-  const ms = /^\d{1,9}$/.test(trimmed)
-    ? Number(trimmed) * 1_000
-    : /^[A-Za-z]{3},? /.test(trimmed)
-      ? Date.parse(trimmed) - nowMs
-      : Number.NaN;
+  const ms = /^\d{1,9}$/.test(trimmed) ? Number(trimmed) * 1_000 : parseHttpDate(trimmed, nowMs) - nowMs;
   return Number.isFinite(ms) ? Math.min(Math.max(0, ms), MAX_RETRY_AFTER_MS) : null;
 }
+
+/** All three forms of RFC 9110; each is UTC, where Date.parse would take the last as local time. Otherwise NaN. */
+function parseHttpDate(text: string, nowMs: number): number {
+  const clock = String.raw`(\d\d:\d\d:\d\d)`;
+  const fixed = new RegExp(String.raw`^[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) ${clock} GMT$`).exec(
+    text,
+  );
+  if (fixed !== null) return utc(fixed[3], fixed[2], fixed[1], fixed[4]);
+  const rfc850 = new RegExp(String.raw`^[A-Z][a-z]+day, (\d\d)-([A-Z][a-z]{2})-(\d\d) ${clock} GMT$`).exec(
+    text,
+  );
+  if (rfc850 !== null) {
+    // Two digits are of this century, unless that is more than fifty years ahead.
+    const year = Math.floor(new Date(nowMs).getUTCFullYear() / 100) * 100 + Number(rfc850[3]);
+    const isAhead = year > new Date(nowMs).getUTCFullYear() + 50;
+    return utc(String(isAhead ? year - 100 : year), rfc850[2], rfc850[1], rfc850[4]);
+  }
+  const asctime = new RegExp(String.raw`^[A-Z][a-z]{2} ([A-Z][a-z]{2}) ([ \d]\d) ${clock} (\d{4})$`).exec(
+    text,
+  );
+  return asctime === null ? Number.NaN : utc(asctime[4], asctime[1], asctime[2], asctime[3]);
+}
+
+const utc = (year = '', month = '', day = '', clock = ''): number =>
+  Date.parse(`${day.trim()} ${month} ${year} ${clock} GMT`);
 
 /** Of an SMTP failure. `handedOver`: the whole message was written when it happened. */
 export function smtpFate(

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
-import type { Channel } from './message.js';
+import { type Channel, mailboxOf } from './message.js';
 
 export interface GateLimits {
   /** Calls a second of one provider, by all workers together. */
@@ -33,6 +33,11 @@ export interface Gate {
   /** ms until the recipient may get one more; null: now, and it is counted. */
   countRecipient(channel: Channel, recipient: string, limits: GateLimits): Promise<number | null>;
   ended(provider: string, end: CallEnd, limits: GateLimits): Promise<void>;
+}
+
+/** One way to write a recipient, however a client did: as the suppression list has it. */
+export function recipientKey(channel: Channel, recipient: string): string {
+  return (channel === 'email' ? (mailboxOf(recipient) ?? recipient) : recipient).toLowerCase();
 }
 
 /** Without a database nothing is shared, and nothing is held back. */
@@ -115,7 +120,7 @@ delete from ${s}.recipient_counts where ctid = any (array(
 
   return {
     async suppressed(channel, recipient) {
-      return (await first(sql.suppressed, [channel, recipient.toLowerCase()])) !== undefined;
+      return (await first(sql.suppressed, [channel, recipientKey(channel, recipient)])) !== undefined;
     },
 
     async admit(provider, { maxPerSecond, maxBurst }) {
@@ -135,7 +140,7 @@ delete from ${s}.recipient_counts where ctid = any (array(
       counted += 1;
       if (counted % 100 === 1) await db.query(sql.prune);
       const { count, windowMs } = maxPerRecipient;
-      const hash = createHash('sha256').update(recipient.toLowerCase()).digest();
+      const hash = createHash('sha256').update(recipientKey(channel, recipient)).digest();
       if ((await first(sql.count, [channel, hash, count, windowMs])) !== undefined) return null;
       const end = await first<{ waitMs: number }>(sql.windowEnd, [windowMs]);
       return Math.max(MIN_WAIT_MS, Math.ceil(end?.waitMs ?? windowMs));

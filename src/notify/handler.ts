@@ -122,7 +122,9 @@ async function callInTurn(
       return await noted({ provider: provider.name, providerId }, options, job, context);
     } catch (error) {
       const fate: Fate = error instanceof DeliveryError ? error.fate : AMBIGUOUS;
-      await gate.ended(`${channel}.${provider.name}`, endOf(fate), limits).catch(() => undefined);
+      // Receivers of webhooks have nothing in common: one that is down must not hold up the others.
+      if (channel !== 'webhook' || limits.breaker !== undefined)
+        await gate.ended(`${channel}.${provider.name}`, endOf(fate), limits).catch(() => undefined);
       const next =
         fate.type === 'transient' || fate.type === 'deferred' ? await admitted(options, provider) : null;
       if (next === null || 'afterMs' in next)

@@ -2,6 +2,7 @@
  * What a notification is: the payload of `notify.<channel>`, and the message that a provider gets once it is rendered.
  * Pure. It knows neither templates nor providers.
  */
+import { domainToASCII } from 'node:url';
 
 /** The parts a channel's message has. */
 export const PARTS = {
@@ -39,9 +40,21 @@ export function hasControls(text: string): boolean {
   return /[\p{Cc}\u2028\u2029]/u.test(text);
 }
 
-/** One bare address: nothing that a mail library could read as a second recipient or a header. */
+/**
+ * One bare address, as it stands in an envelope and a header: nothing that a mail library could read as a second
+ * recipient or a header, no invisible character, no address literal. Letters of any script; the domain is a host's name.
+ */
 export function isMailAddress(value: string): boolean {
-  return value.length <= 320 && !hasControls(value) && /^[^\s@<>()[\]\\,;:"]+@[^\s@<>()\\,;:"]+$/.test(value);
+  return mailboxOf(value) !== null;
+}
+
+/** The address with its domain in ASCII and lower case, so that one mailbox is written one way; null for none. */
+export function mailboxOf(value: string): string | null {
+  const [, local = '', domain = ''] =
+    /^([\p{L}\p{M}\p{N}.!#$%&'*+/=?^_`{|}~-]{1,64})@([\p{L}\p{M}\p{N}._-]{1,255})$/u.exec(value) ?? [];
+  const host = domainToASCII(domain).toLowerCase();
+  if (host.length > 253 || !/^[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*$/.test(host)) return null;
+  return /(^|\.)-|-(\.|$)/.test(host) ? null : `${local}@${host}`;
 }
 
 /** It stands in a header between angle brackets. */

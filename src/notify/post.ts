@@ -99,6 +99,15 @@ function exchange(
     request.on('error', (error) => {
       if (!answered) reject(networkFailure(error, connected, url));
     });
+    // An answer of its kind, which nobody asked for: node would close the connection and say nothing more.
+    request.on('upgrade', (response, socket) => {
+      answered = true;
+      socket.destroy();
+      resolvePromise({ answer: { status: response.statusCode ?? 0, text: '' }, response });
+    });
+    request.on('close', () => {
+      if (!answered) reject(networkFailure(new Error('closed'), connected, url));
+    });
     request.on('response', (response) => {
       // The status decides; a body that breaks off or never ends is only not read further.
       answered = true;

@@ -223,7 +223,8 @@ class Compiler {
 const compileOptions = (part: Part): CompileOptions => ({
   strict: true,
   knownHelpersOnly: true,
-  knownHelpers: Object.fromEntries(HELPERS.map((name) => [name, true])) as KnownHelpers,
+  // `log` is known to the compiler unless it is told otherwise: it would fail at the send instead of at the door.
+  knownHelpers: { ...Object.fromEntries(HELPERS.map((name) => [name, true])), log: false } as KnownHelpers,
   noEscape: part !== 'html',
 });
 
