@@ -67,7 +67,9 @@ export function syntaxErrors(file: ts.SourceFile): readonly ts.DiagnosticWithLoc
 }
 
 function newNames(analysis: Analysis, reader: SiteReader, names: ReadonlySet<string>): string[] {
-  const found = [...reader.discovery.wrappers.values()].map((w) => lastPart(w.name));
+  const found = [...[...reader.discovery.wrappers.values()].map((w) => w.name), ...reader.carrierNames()].map(
+    lastPart,
+  );
   for (const wrapper of reader.discovery.wrappers.values()) {
     const owner = wrapper.fn.parent;
     if (!ts.isClassLike(owner)) continue;

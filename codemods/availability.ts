@@ -291,7 +291,7 @@ export function variableOf(declaration: ts.Node): ts.VariableDeclaration | undef
   return ts.isVariableDeclaration(n) ? n : undefined;
 }
 
-function isAssignment(e: ts.BinaryExpression): boolean {
+export function isAssignment(e: ts.BinaryExpression): boolean {
   const kind = e.operatorToken.kind;
   return kind >= ts.SyntaxKind.FirstAssignment && kind <= ts.SyntaxKind.LastAssignment;
 }

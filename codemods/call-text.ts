@@ -15,6 +15,13 @@ export interface BulkParts {
   readonly comments: readonly string[];
 }
 
+export interface PassParts {
+  readonly callee: string;
+  readonly args: readonly string[];
+  /** Where the handle goes; undefined: it is among the arguments. */
+  readonly index: number | undefined;
+}
+
 export interface CallParts {
   readonly handle: string;
   /** The function of `unbroker/transactions` that the handle goes through; undefined for pg. */
@@ -32,6 +39,8 @@ export interface CallParts {
     readonly delayMs?: string;
     readonly headers?: string;
   };
+  /** A call that is handed the transaction instead of an enqueue: its function publishes. */
+  readonly pass?: PassParts | undefined;
   /** The loop that the publish is all of: one bulk enqueue takes its place. */
   readonly bulk?: BulkParts | undefined;
   /** Whether the publish had an argument to a line. */
@@ -52,6 +61,13 @@ export function enqueueText(parts: CallParts, name: string, layout: Layout, inde
     (a) => a !== undefined,
   );
   return callText(`await ${name}`, args, parts, layout, indent);
+}
+
+/** `await tellCustomer(order, client)`. */
+export function passText(parts: CallParts, pass: PassParts, layout: Layout, indent: string): string {
+  const args = [...pass.args];
+  if (pass.index !== undefined) args.splice(pass.index, 0, parts.handle);
+  return callText(`await ${pass.callee}`, args, parts, layout, indent);
 }
 
 /** `await enqueueMany(client, xs.map((x) => ({ kind: 'k', payload: x })))`. */

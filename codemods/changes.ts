@@ -9,14 +9,15 @@ import { applyEdits, indentAt, indentableLines, layoutOf, lineStart, type TextEd
 import type { Sources } from './files.js';
 import { type Analysis, parse } from './program.js';
 import { NO_SEAM } from './reasons.js';
-import { type Rewrite, type Rewritten, rewriteFile } from './rewrite.js';
+import { type Passing, type Rewrite, type Rewritten, rewriteFile } from './rewrite.js';
 import type { ReadSite, SiteReader } from './site.js';
+import { fileWork, refuseBrokenThreads } from './thread-work.js';
 import { decide } from './verdict.js';
 
 /** A site while verdicts may still change: one refused neighbour spoils a common transaction. */
 export interface OpenSite {
   read: ReadSite;
-  readonly reach: 'safe' | 'wrap' | null;
+  readonly reach: 'safe' | 'wrap' | 'thread' | null;
 }
 
 /** The new text of one file, with the hash of what was scanned. */
@@ -48,25 +49,22 @@ export function changesOf(
   sources: Sources,
   options: ChangeOptions,
 ): FileChange[] {
+  const made = editsOf(sites, applied, analysis, reader, options);
   const changes: FileChange[] = [];
-  const files = new Set(sites.map((s) => s.read.call.getSourceFile()));
-  for (const file of files) {
-    const mine = sites.filter((s) => s.read.call.getSourceFile() === file);
-    const rewrites = mine.filter(applied).flatMap((s) => s.read.rewrite ?? []);
+  for (const file of new Set([...made.keys(), ...sites.map((s) => s.read.call.getSourceFile())])) {
     const source = sources.files.get(analysis.pathOf(file));
     if (source === undefined) continue;
-    const made = safeEdits(file, rewrites, analysis, reader, options);
-    if (made === undefined) {
-      for (const site of mine) if (applied(site)) spoil(site, 'its edits would overlap with another site');
-    }
     const todos = options.todo
       ? todoEdits(
           file,
           // A site that a person declined has nothing in its way, and needs no comment.
-          mine.filter((s) => s.read.rewrite === undefined && s.read.obstacles.length > 0),
+          sites.filter(
+            ({ read }) =>
+              read.call.getSourceFile() === file && read.rewrite === undefined && read.obstacles.length > 0,
+          ),
         )
       : [];
-    const all = [...(made?.edits ?? []), ...todos];
+    const all = [...(made.get(file)?.edits ?? []), ...todos];
     if (all.length === 0) continue;
     const after = applyEdits(source.text, all);
     if (after === source.text) continue;
@@ -78,27 +76,53 @@ export function changesOf(
       before: source.text,
       after,
       edits: all,
-      leftovers: made?.leftovers ?? [],
+      leftovers: made.get(file)?.leftovers ?? [],
     });
   }
   return changes;
+}
+
+/** A file whose edits cannot be made takes every site back that reaches into it, and theirs in other files with them. */
+function editsOf(
+  sites: OpenSite[],
+  applied: (site: OpenSite) => boolean,
+  analysis: Analysis,
+  reader: SiteReader,
+  options: ChangeOptions,
+): ReadonlyMap<ts.SourceFile, Rewritten> {
+  for (;;) {
+    const made = new Map<ts.SourceFile, Rewritten>();
+    const work = fileWork(sites.filter(applied));
+    let spoiled = false;
+    for (const [file, { rewrites, passing, by }] of work) {
+      const edits = safeEdits(file, rewrites, passing, analysis, reader, options);
+      if (edits !== undefined) made.set(file, edits);
+      else {
+        for (const site of by) spoil(site, 'its edits would overlap with another site');
+        spoiled = true;
+      }
+    }
+    if (!spoiled) return made;
+    refuseBrokenThreads(sites);
+  }
 }
 
 /** The edits, unless they overlap or the result does not parse: then the file is left alone. */
 function safeEdits(
   file: ts.SourceFile,
   rewrites: readonly Rewrite[],
+  passing: Passing,
   analysis: Analysis,
   reader: SiteReader,
   options: ChangeOptions,
 ): Rewritten | undefined {
-  if (rewrites.length === 0) return { edits: [], leftovers: [] };
   try {
-    const made = rewriteFile(file, rewrites, analysis.checker, {
+    const how = {
       inlineSql: options.inlineSql,
       isSpent: reader.isSpent,
       kinds: options.kindsFor?.(file),
-    });
+    };
+    const made = rewriteFile(file, rewrites, analysis.checker, how, passing);
     const parsed = parse(file.fileName, applyEdits(file.text, made.edits));
     return parsed !== undefined && syntaxErrors(parsed).length === 0 ? made : undefined;
   } catch (error) {

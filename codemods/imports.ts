@@ -25,6 +25,7 @@ export const ENQUEUE_MANY: Need = { module: 'unbroker/enqueue', name: 'enqueueMa
 export class FileImports {
   private readonly edits: TextEdit[] = [];
   private readonly added = new Map<string, string[]>();
+  private readonly addedTypes = new Map<string, string[]>();
   private readonly locals = new Map<string, string>();
   private readonly commonJs: boolean;
 
@@ -51,13 +52,49 @@ export class FileImports {
     return local;
   }
 
+  /** The name of a type in this file; adds an import that leaves nothing behind at run time. */
+  useType(need: Need): string {
+    const key = `type ${need.module} ${need.name}`;
+    const known = this.locals.get(key) ?? this.locals.get(`${need.module} ${need.name}`);
+    if (known !== undefined) return known;
+    const lists = this.namedImports(need.module);
+    for (const { list } of lists) {
+      const found = list.elements.find((e) => (e.propertyName ?? e.name).text === need.name);
+      if (found !== undefined) return found.name.text;
+    }
+    const local = this.freeName(need.name);
+    this.locals.set(key, local);
+    const specifier = this.specifier(need.name, local, false);
+    const [open] = [...lists.filter((l) => l.typeOnly), ...lists];
+    if (open === undefined)
+      this.addedTypes.set(need.module, [...(this.addedTypes.get(need.module) ?? []), specifier].sort());
+    else this.merge(open.list, open.typeOnly ? specifier : `type ${specifier}`);
+    return local;
+  }
+
+  private namedImports(module: string): { list: ts.NamedImports; typeOnly: boolean }[] {
+    return this.file.statements.flatMap((statement) => {
+      if (!ts.isImportDeclaration(statement) || importedFrom(statement) !== module) return [];
+      const bound = statement.importClause?.namedBindings;
+      const typeOnly = statement.importClause?.isTypeOnly === true;
+      return bound !== undefined && ts.isNamedImports(bound) ? [{ list: bound, typeOnly }] : [];
+    });
+  }
+
   finish(): TextEdit[] {
-    if (this.added.size === 0) return this.edits;
+    if (this.added.size === 0 && this.addedTypes.size === 0) return this.edits;
     const at = this.insertionPoint();
     const { eol } = this.layout;
     const lead = at > 0 && this.file.text[at - 1] !== '\n' ? eol : '';
     const first = this.isFirst(at) ? eol : '';
-    const lines = [...this.added].map(([module, names]) => this.statement(module, names) + eol);
+    const { quote, semi } = this.layout;
+    const types = [...this.addedTypes].map(
+      ([module, names]) => `import type { ${names.join(', ')} } from ${quote}${module}${quote}${semi}${eol}`,
+    );
+    const lines = [
+      ...types,
+      ...[...this.added].map(([module, names]) => this.statement(module, names) + eol),
+    ];
     return [...this.edits, { start: at, end: at, text: lead + lines.join('') + first }];
   }
 

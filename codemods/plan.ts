@@ -16,15 +16,21 @@ import { type KindsOption, makeRegistry, type PlanKinds, type Registry } from '.
 import type { ReadSite, SiteReader } from './site.js';
 import { contains, endLineOf, lineOf, quote } from './syntax.js';
 import type { ThreadStep } from './thread.js';
+import { refuseBrokenThreads } from './thread-work.js';
 import { type Confidence, decide, type Level } from './verdict.js';
 import type { Wrapper } from './wrappers.js';
+
+/** What is applied: each level includes the ones before it. */
+export type PlanLevel = 'safe' | 'wrap' | 'thread';
+
+const LEVELS: readonly PlanLevel[] = ['safe', 'wrap', 'thread'];
 
 export interface PlanOptions {
   /** Directory of the repository. */
   readonly root: string;
   /** Files or directories in it to report and edit; empty: all. */
   readonly paths: readonly string[];
-  readonly level: 'safe' | 'wrap';
+  readonly level: PlanLevel;
   readonly inlineSql: boolean;
   /** `relay`: the job repeats the publish (kind relay.amqp); default `kind`: a worker handles the kind itself. */
   readonly target?: 'kind' | 'relay';
@@ -88,7 +94,7 @@ export interface PlanWrapper {
 export interface Plan {
   readonly version: 1;
   readonly root: string;
-  readonly level: 'safe' | 'wrap';
+  readonly level: PlanLevel;
   /** Why answers may be less sure than usual; null when everything resolved. */
   readonly degraded: { readonly why: string; readonly packages: readonly string[] } | null;
   readonly counts: {
@@ -96,6 +102,7 @@ export interface Plan {
     readonly parsed: number;
     readonly safe: number;
     readonly wrap: number;
+    readonly thread: number;
     readonly refused: number;
   };
   readonly wrappers: readonly PlanWrapper[];
@@ -157,9 +164,13 @@ function planOf(
   options: PlanOptions,
   registry: Registry | undefined,
 ): Plan {
+  refuseBrokenThreads(sites);
   refuseBrokenGroups(sites);
+  refuseBrokenThreads(sites);
   const applied = (site: OpenSite): boolean =>
-    site.read.rewrite !== undefined && (site.reach === 'safe' || options.level === 'wrap');
+    site.read.rewrite !== undefined &&
+    site.reach !== null &&
+    LEVELS.indexOf(site.reach) <= LEVELS.indexOf(options.level);
   const { inlineSql, todo } = options;
   const kindsFor = registry?.moduleFor;
   const changes = changesOf(sites, applied, analysis, reader, sources, { inlineSql, todo, kindsFor });
@@ -184,6 +195,7 @@ function planOf(
       parsed: analysis.roots.length,
       safe: count('safe'),
       wrap: count('wrap'),
+      thread: count('thread'),
       refused: count('refused'),
     },
     wrappers: wrappersOf(reader),
@@ -209,9 +221,14 @@ function readSites(analysis: Analysis, reader: SiteReader, sources: Sources): Op
     )
     .map((call) => {
       const read = reader.read(call);
-      const reach = read.transaction !== undefined ? 'safe' : read.pool !== undefined ? 'wrap' : null;
-      return { read, reach };
+      return { read, reach: reachOf(read) };
     });
+}
+
+function reachOf(read: ReadSite): OpenSite['reach'] {
+  if (read.rewrite?.threading !== undefined || read.transaction?.passed === true) return 'thread';
+  if (read.transaction !== undefined) return 'safe';
+  return read.pool === undefined ? null : 'wrap';
 }
 
 function compare(a: string, b: string): number {

@@ -270,6 +270,56 @@ export const REASONS = [
     next: 'Make it async, then scan again',
   },
   {
+    code: 'framework-signature',
+    message: "The signature is not this repository's to change ({what})",
+    next: 'Move what publishes into a function of its own, then scan again',
+  },
+  {
+    code: 'public-export',
+    message: 'The package gives this function to others ({what}), and their calls cannot be seen',
+    next: 'Add a function with the handle beside it by hand, and keep the old one until nobody calls it',
+  },
+  {
+    code: 'function-as-value',
+    message: 'The function is handed on as a value ({what}), so not everybody who calls it can be seen',
+    next: 'Call it there with its arguments written out, then scan again',
+  },
+  {
+    code: 'dynamic-dispatch',
+    message: 'A call that may be meant for this function cannot be followed ({what})',
+    next: 'Call it by its name on something with a type, then scan again',
+  },
+  {
+    code: 'signature-elsewhere',
+    message: 'The function has its parameters from a type that is written elsewhere ({what})',
+    next: 'Write the parameters and their types at the function, then scan again',
+  },
+  {
+    code: 'handle-types-differ',
+    message: 'The callers do not share one kind of transaction: {what}',
+    next: 'Give each kind its own function, then scan again',
+  },
+  {
+    code: 'handle-in-parts',
+    message: 'An enqueue in this transaction needs more than one name ({what})',
+    next: 'Pass what the adapter takes by hand, and enqueue on it',
+  },
+  {
+    code: 'handle-may-be-missing',
+    message: 'The handle may be missing ({what}): then the write commits by itself',
+    next: 'Make the parameter required and pass the pool where there is no transaction, then scan again',
+  },
+  {
+    code: 'process-boundary',
+    message: 'It is called from another process or thread ({what}), and a handle cannot go there',
+    next: 'Publish in the process that commits, then scan again',
+  },
+  {
+    code: 'caller-without-transaction',
+    message: 'The function is also called where no transaction can be handed over: {what}',
+    next: 'Open a transaction there, or give those callers a function of their own, then scan again',
+  },
+  {
     code: 'no-transaction-here',
     message: 'The transaction is elsewhere: {what}',
     next: 'Pass the client through and enqueue on it',

@@ -5,7 +5,14 @@
  */
 
 import { ts } from 'ts-morph';
-import { type BulkParts, type CallParts, enqueueManyText, enqueueText, inlineSqlText } from './call-text.js';
+import {
+  type BulkParts,
+  type CallParts,
+  enqueueManyText,
+  enqueueText,
+  inlineSqlText,
+  passText,
+} from './call-text.js';
 import {
   indentAt,
   type Layout,
@@ -21,6 +28,8 @@ import { ENQUEUE, ENQUEUE_MANY, FileImports, specifierFor, TRANSACTIONS } from '
 import { kindReference } from './kind-file.js';
 import { localSymbol } from './origins.js';
 import { bare, contains, eachNode, lineOf } from './syntax.js';
+import { argumentEdits, parameterEdits } from './thread-edits.js';
+import type { NewArgument, NewParameter, Threading } from './threading.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
 import type { Publish, Wrap } from './wrap.js';
@@ -39,7 +48,21 @@ export interface Replace extends Publish {
   readonly parameter?: AddedParameter | undefined;
 }
 
-export type Rewrite = Move | Replace | Wrap;
+/** A call inside a transaction that stays where it is and is handed the transaction. */
+export interface Pass extends Publish {
+  readonly how: 'pass';
+  readonly argument: NewArgument | undefined;
+  readonly parameter?: AddedParameter | undefined;
+}
+
+/** `threading`: what else changes with it, in other functions. */
+export type Rewrite = (Move | Replace | Wrap | Pass) & { readonly threading?: Threading | undefined };
+
+/** What a file gets beside its own rewrites: parameters and arguments for handles that pass through it. */
+export interface Passing {
+  readonly parameters: readonly NewParameter[];
+  readonly arguments: readonly NewArgument[];
+}
 
 export interface RewriteOptions {
   readonly inlineSql: boolean;
@@ -60,8 +83,9 @@ export function rewriteFile(
   rewrites: readonly Rewrite[],
   checker: ts.TypeChecker,
   options: RewriteOptions,
+  passing: Passing = { parameters: [], arguments: [] },
 ): Rewritten {
-  return new FileRewrite(file, checker, options).run(rewrites);
+  return new FileRewrite(file, checker, options).run(rewrites, passing);
 }
 
 class FileRewrite {
@@ -79,12 +103,15 @@ class FileRewrite {
     this.imports = new FileImports(file, this.layout);
   }
 
-  run(rewrites: readonly Rewrite[]): Rewritten {
+  run(rewrites: readonly Rewrite[], passing: Passing): Rewritten {
     const sorted = [...rewrites].sort((a, b) => a.statement.pos - b.statement.pos);
     for (const rewrite of sorted) {
       if (rewrite.how === 'move') this.move(rewrite);
       else if (rewrite.how === 'replace') this.replace(rewrite);
+      else if (rewrite.how === 'pass') this.pass(rewrite);
     }
+    for (const p of passing.parameters) this.edits.push(...parameterEdits(p, this.imports, this.layout));
+    for (const a of passing.arguments) this.edits.push(...argumentEdits(a, this.layout));
     const wraps = new WrapEdits(this.file, this.checker, this.layout, this.imports, (parts, indent) =>
       this.call(parts, indent),
     );
@@ -92,7 +119,8 @@ class FileRewrite {
     const results = new Set(
       sorted.flatMap((r) => (r.how === 'move' ? [...(r.inner?.renames.keys() ?? [])] : [])),
     );
-    const dropped = droppedNames(sorted, (id) => {
+    const replaced = sorted.filter((r) => r.how !== 'pass');
+    const dropped = droppedNames(replaced, (id) => {
       const symbol = localSymbol(this.checker, id);
       return symbol !== undefined && results.has(symbol);
     });
@@ -112,7 +140,8 @@ class FileRewrite {
   }
 
   private call(given: CallParts, indent: string): string {
-    const { bulk } = given;
+    const { bulk, pass } = given;
+    if (pass !== undefined) return passText(given, pass, this.layout, indent) + this.layout.semi;
     if (this.options.inlineSql && bulk !== undefined) return this.inlineLoop(given, bulk, indent);
     if (bulk !== undefined) {
       const many = this.imports.use(ENQUEUE_MANY);
@@ -238,6 +267,11 @@ class FileRewrite {
       while (start > 0 && /[ \t]/.test(text[start - 1] as string)) start--;
     }
     this.removed.push({ start, end: span.end });
+  }
+
+  private pass(rewrite: Pass): void {
+    if (rewrite.argument !== undefined) this.edits.push(...argumentEdits(rewrite.argument, this.layout));
+    this.addParameter(rewrite.parameter);
   }
 
   private replace(rewrite: Replace): void {

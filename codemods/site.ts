@@ -6,8 +6,10 @@
 import { ts } from 'ts-morph';
 import { Availabilities } from './availability.js';
 import { type Bulk, boundNames, bulkOf } from './bulk.js';
-import type { BulkParts, CallParts } from './call-text.js';
+import type { BulkParts, CallParts, PassParts } from './call-text.js';
 import { resultsOf } from './callback-edits.js';
+import { Callers } from './callers.js';
+import { Carriers } from './carriers.js';
 import type { CodemodConfig } from './config.js';
 import { Contexts } from './context.js';
 import { Databases } from './databases.js';
@@ -24,7 +26,8 @@ import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
 import { describe, eachNode, quote, type Scope, scopeOf } from './syntax.js';
-import { type ThreadStep, Threads } from './thread.js';
+import { stepsOf, type ThreadStep, Threads } from './thread.js';
+import { type NewArgument, type Reached, type Threading, Threadings } from './threading.js';
 import { autocommits } from './transactions/autocommit.js';
 import { CallbackFinder } from './transactions/callback.js';
 import type { Idiom } from './transactions/idiom.js';
@@ -39,6 +42,7 @@ import type { TransactionScope } from './transactions/scope.js';
 import { findTransactional } from './transactions/typeorm-transactional.js';
 import { Writes } from './transactions/writes.js';
 import { Evaluator, type Value } from './values.js';
+import { waiting } from './waits.js';
 import { type Discovery, discoverWrappers } from './wrappers.js';
 
 export interface ReadSite {
@@ -68,6 +72,8 @@ export class SiteReader {
   private readonly reader: PublishReader;
   private readonly availabilities: Availabilities;
   private readonly threads: Threads;
+  private readonly threadings: Threadings;
+  private readonly carriers: Carriers;
   private readonly contexts: Contexts;
   private readonly handles: Handles;
   private readonly databases: Databases;
@@ -81,7 +87,7 @@ export class SiteReader {
     sources: Sources,
     config: CodemodConfig,
   ) {
-    this.resolver = new Resolver(analysis);
+    this.resolver = new Resolver(analysis, sources);
     const values = new Evaluator(this.resolver);
     this.values = values;
     this.effects = new Effects(this.resolver, values);
@@ -101,6 +107,37 @@ export class SiteReader {
     this.pools = new PoolFinder(new PoolNames(analysis), this.effects, this.availabilities, key, (scope) =>
       autocommits(scope, this.resolver, this.effects),
     );
+    const callers = new Callers(this.resolver, sources);
+    this.carriers = new Carriers(
+      this.resolver,
+      callers,
+      key,
+      this.writes,
+      (scope, statement) => this.transactionOf(scope, statement),
+      (found) => this.databaseObstacles(found),
+    );
+    this.threadings = new Threadings(
+      this.resolver,
+      callers,
+      this.carriers,
+      this.discovery,
+      key,
+      (call) => this.reader.read(call),
+      (call, statement) => this.reach(call, statement),
+      (node) => this.availabilities.isPlain(node),
+    );
+  }
+
+  private reach(call: ts.CallExpression, statement: ts.Statement): Reached {
+    const scope = scopeOf(call);
+    const found = this.transactionOf(scope, statement);
+    if (found !== undefined) return { found, pool: undefined };
+    return { found, pool: this.pools.find(scope, statement, (c) => this.publishes.has(c)) };
+  }
+
+  /** Functions that are handed a client and publish: who calls them has to be read, too. */
+  carrierNames(): string[] {
+    return this.carriers.names([...this.publishes]);
   }
 
   /** Whether an initialiser may go once nothing reads its name: a message body, a broker object. */
@@ -124,20 +161,19 @@ export class SiteReader {
   }
 
   read(call: ts.CallExpression): ReadSite {
-    const bulk = this.bulkOf(call);
+    const publish = this.reader.read(call);
+    const threading = publish.obstacles.length > 0 ? this.threadings.of(call) : undefined;
+    const bulk = threading === undefined ? this.bulkOf(call) : undefined;
     const scope = bulk?.scope ?? scopeOf(call);
     const use: Use =
       bulk === undefined
         ? useOf(call)
         : { statement: bulk.statement, awaited: isAwaited(bulk.statement), obstacle: undefined };
-    const publish = this.reader.read(call);
     const statement = use.statement ?? statementOf(call);
-    const events = publish.idiom.startsWith('rascal') ? eventsOf(call) : undefined;
-    const misuse: Obstacle | undefined =
-      events === undefined ? use.obstacle : { code: 'publication-events', what: events };
-    const obstacles: Obstacle[] = [...this.generated(call), ...(misuse === undefined ? [] : [misuse])];
-    const base = { call, statement, functionName: describe(scope), awaited: use.awaited };
     const found = statement === undefined ? undefined : this.transactionOf(scope, statement);
+    const stays = threading !== undefined && found?.position === 'inside' && waiting(call) !== 'no';
+    const obstacles: Obstacle[] = [...this.generated(call), ...(stays ? [] : misuses(call, publish, use))];
+    const base = { call, statement, functionName: describe(scope), awaited: use.awaited };
     const pool =
       found === undefined && statement !== undefined
         ? this.pools.find(scope, statement, (c) => this.publishes.has(c))
@@ -153,22 +189,25 @@ export class SiteReader {
     obstacles.push(...this.contexts.foreignWrites(scope));
     const write = found?.position === 'after' ? found.end : pool?.statements[0];
     if (write !== undefined) obstacles.push(...this.contexts.coveringCatch(call, write, scope));
+    const pass = threading === undefined ? undefined : { threading, stays };
     const judged =
       found !== undefined
-        ? this.judgeTransaction(call, use.statement, found, bulk)
-        : this.judgePool(call, use.statement, pool);
+        ? this.judgeTransaction(call, stays ? statement : use.statement, found, bulk, pass)
+        : this.judgePool(call, use.statement, pool, pass);
     obstacles.push(...judged.publish.obstacles, ...judged.obstacles);
-    for (const lost of this.availabilities.lostCalls(call, judged.publish.kept)) {
-      obstacles.push({ code: 'arguments-not-plain', what: quote(lost) });
+    if (pass === undefined) {
+      for (const lost of this.availabilities.lostCalls(call, judged.publish.kept))
+        obstacles.push({ code: 'arguments-not-plain', what: quote(lost) });
     }
-    const rewrite = obstacles.length === 0 ? judged.rewrite : undefined;
+    const rewrite =
+      obstacles.length === 0 && judged.rewrite !== undefined ? { ...judged.rewrite, threading } : undefined;
     return {
       ...base,
       publish: judged.publish,
       transaction: found,
       pool,
       obstacles,
-      thread: [],
+      thread: threading === undefined ? [] : stepsOf(threading, this.analysis),
       rewrite,
       shared: judged.shared,
     };
@@ -192,7 +231,8 @@ export class SiteReader {
     ].sort((a, b) => a.statement.pos - b.statement.pos);
     return (
       findClient(scope, statement, this.effects, this.handles.key, statements, this.writes) ??
-      findPassedIn(scope, statement, this.resolver, this.effects, this.writes)
+      findPassedIn(scope, statement, this.resolver, this.effects, this.writes) ??
+      this.carriers.scopeOf(scope, statement)
     );
   }
 
@@ -208,25 +248,40 @@ export class SiteReader {
     statement: ts.Statement | undefined,
     found: TransactionScope,
     bulk: Bulk | undefined,
+    pass: Passed | undefined,
   ): Judged {
     const renames = found.inner?.renames ?? new Map<ts.Symbol, string>();
-    const publish = this.reader.read(call, renames);
+    const publish = this.passedFacts(call, pass, renames);
     const obstacles = [...found.obstacles, ...this.databaseObstacles(found)];
-    if (statement === undefined || publish.kind === null)
+    if (statement === undefined || (publish.kind === null && pass === undefined))
       return { publish, obstacles, rewrite: undefined, shared: false };
     const many = bulk === undefined ? undefined : this.bulkParts(bulk, renames);
-    const parts = { ...this.parts(call, publish, found.handle, found.library?.adapter), bulk: many };
+    const parts = {
+      ...this.parts(call, publish, found.handle, found.library?.adapter),
+      bulk: many,
+      pass: pass === undefined ? undefined : this.passParts(call, pass.threading, renames),
+    };
     const { parameter } = found;
     const kept = bulk === undefined ? publish.kept : [...publish.kept, bulk.iterable];
     const bound = (bulk === undefined ? [] : boundNames(bulk.binding)).flatMap(
       (id) => this.analysis.checker.getSymbolAtLocation(id) ?? [],
     );
-    const common = { statement, parts, kept };
+    const common = { statement, parts, kept: pass === undefined ? kept : [call] };
     if (!this.availabilities.isVisible(found.handleNode, found.target.before ?? found.target.atEndOf)) {
       obstacles.push({ code: 'transaction-unclear', what: `${found.handle} means something else here` });
     }
-    if (found.position === 'inside')
-      return { publish, obstacles, rewrite: { how: 'replace', parameter, ...common }, shared: false };
+    if (found.position === 'inside') {
+      const rewrite: Rewrite =
+        pass === undefined
+          ? { how: 'replace', parameter, ...common }
+          : {
+              how: 'pass',
+              parameter,
+              ...common,
+              argument: this.argumentOf(call, pass.threading, found.handle),
+            };
+      return { publish, obstacles, rewrite, shared: false };
+    }
     const available = this.availabilities.check({
       nodes: kept,
       target: found.target.before ?? found.target.atEndOf,
@@ -234,16 +289,57 @@ export class SiteReader {
       between: found.between,
       from: statement,
     });
-    obstacles.push(...available.obstacles);
+    obstacles.push(...available.obstacles, ...(pass?.threading.noise ?? []));
     const rewrite: Rewrite = {
       how: 'move',
       ...common,
       target: found.target,
       moved: available.moved,
-      inner: usedNames(found, publish, many?.iterable ?? ''),
+      inner: usedNames(found, publish, [many?.iterable ?? '', ...(parts.pass?.args ?? [])]),
       parameter,
     };
     return { publish, obstacles, rewrite, shared: available.shared };
+  }
+
+  /** A call that is handed the transaction: what it keeps is its arguments, what stands in its way is on the way. */
+  private passedFacts(
+    call: ts.CallExpression,
+    pass: Passed | undefined,
+    renames?: ReadonlyMap<ts.Symbol, string>,
+  ): PublishFacts {
+    const read = this.reader.read(call, renames);
+    if (pass === undefined) return read;
+    const { publishes, obstacles } = pass.threading;
+    const kinds = [...new Set(publishes.map((p) => p.facts.kind))];
+    const target = call.expression;
+    const receiver = ts.isPropertyAccessExpression(target) ? [target.expression] : [];
+    return {
+      ...read,
+      kind: kinds.length === 1 ? (kinds[0] ?? null) : null,
+      payload: null,
+      plain: publishes.every((p) => p.facts.plain),
+      options: {},
+      kept: [...receiver, ...call.arguments],
+      obstacles,
+      notes: [...new Set(publishes.flatMap((p) => p.facts.notes))],
+    };
+  }
+
+  private passParts(
+    call: ts.CallExpression,
+    threading: Threading,
+    renames: ReadonlyMap<ts.Symbol, string>,
+  ): PassParts {
+    return {
+      callee: call.expression.getText(),
+      args: call.arguments.map((a) => this.reader.text(a, renames)),
+      index: this.threadings.indexFor(call, threading),
+    };
+  }
+
+  private argumentOf(call: ts.CallExpression, threading: Threading, text: string): NewArgument | undefined {
+    const index = this.threadings.indexFor(call, threading);
+    return index === undefined ? undefined : { call, index, text, awaits: waiting(call) === 'could' };
   }
 
   private bulkParts(bulk: Bulk, renames: ReadonlyMap<ts.Symbol, string>): BulkParts {
@@ -261,20 +357,26 @@ export class SiteReader {
     call: ts.CallExpression,
     statement: ts.Statement | undefined,
     pool: PoolScope | undefined,
+    pass: Passed | undefined,
   ): Judged {
-    const publish = this.reader.read(call);
+    const publish = this.passedFacts(call, pass);
     if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
     const { checker } = this.analysis;
     const held =
       pool.library === undefined ? hoistsOf(pool.statements, checker) : resultsOf(pool.statements, checker);
     const obstacles = [...held.obstacles, ...pool.obstacles, ...this.databaseObstacles(pool)];
-    if (statement === undefined || publish.kind === null)
+    obstacles.push(...(pass?.threading.noise ?? []));
+    if (statement === undefined || (publish.kind === null && pass === undefined))
       return { publish, obstacles, rewrite: undefined, shared: false };
-    const parts = this.parts(call, publish, pool.pool?.text ?? '', undefined);
+    const parts = {
+      ...this.parts(call, publish, pool.pool?.text ?? '', undefined),
+      pass: pass === undefined ? undefined : this.passParts(call, pass.threading, new Map()),
+    };
+    const kept = pass === undefined ? publish.kept : [call];
     return {
       publish,
       obstacles,
-      rewrite: { how: 'wrap', statement, parts, kept: publish.kept, scope: pool },
+      rewrite: { how: 'wrap', statement, parts, kept, scope: pool },
       shared: false,
     };
   }
@@ -322,16 +424,28 @@ interface Judged {
   readonly shared: boolean;
 }
 
+/** A call that is handed the transaction; `stays`: it stands inside one already, and is not moved. */
+interface Passed {
+  readonly threading: Threading;
+  readonly stays: boolean;
+}
+
+function misuses(call: ts.CallExpression, publish: PublishFacts, use: Use): Obstacle[] {
+  const events = publish.idiom.startsWith('rascal') ? eventsOf(call) : undefined;
+  if (events !== undefined) return [{ code: 'publication-events', what: events }];
+  return use.obstacle === undefined ? [] : [use.obstacle];
+}
+
 /** A new name for the transaction's result is only made when the enqueue reads it. */
 function usedNames(
   found: TransactionScope,
   publish: PublishFacts,
-  iterable: string,
+  more: readonly string[],
 ): TransactionScope['inner'] {
   const introduce = found.inner?.introduce;
   if (found.inner === undefined || introduce === undefined) return found.inner;
   const word = new RegExp(`(?<![\\w$.])${introduce.name.replace(/\$/g, '\\$')}(?![\\w$])`);
-  const texts = [iterable, publish.payload ?? '', ...Object.values(publish.options)];
+  const texts = [...more, publish.payload ?? '', ...Object.values(publish.options)];
   return texts.some((t) => word.test(t)) ? found.inner : { ...found.inner, introduce: undefined };
 }
 

@@ -6,8 +6,10 @@
 
 import { ts } from 'ts-morph';
 import type { Effect } from './effects.js';
+import type { Analysis } from './program.js';
 import type { Resolver } from './resolve.js';
 import { contains, type Fn, lineOf, nameOf, ownCalls } from './syntax.js';
+import type { Threading } from './threading.js';
 
 export type ThreadRole = 'function' | 'interface' | 'base' | 'implementation' | 'test double';
 
@@ -16,6 +18,26 @@ export interface ThreadStep {
   readonly file: string;
   readonly line: number;
   readonly name: string;
+}
+
+/** What a handle passes through when it is threaded: every function on the way and what is declared beside it. */
+export function stepsOf(threading: Threading, analysis: Analysis): ThreadStep[] {
+  const changed = new Set<ts.Node>(threading.parameters.map((p) => p.signature));
+  const step = (role: ThreadRole, node: ts.Node): ThreadStep => ({
+    role,
+    file: analysis.pathOf(node.getSourceFile()),
+    line: lineOf(node),
+    name: memberName(node),
+  });
+  return threading.families
+    .flatMap((family) => [
+      ...family.bodies.map((b) =>
+        step(changed.size === 0 || changed.has(b) ? 'function' : 'implementation', b),
+      ),
+      ...family.declarations.map((d) => step(ts.isInterfaceDeclaration(d.parent) ? 'interface' : 'base', d)),
+      ...family.doubles.map((d) => step('test double', d)),
+    ])
+    .slice(0, MAX_STEPS);
 }
 
 const MAX_DEPTH = 6;
@@ -81,18 +103,18 @@ export class Threads {
 
   private step(role: ThreadRole, node: ts.Node): ThreadStep {
     const file = this.resolver.analysis.pathOf(node.getSourceFile());
-    return { role, file, line: lineOf(node), name: this.nameOf(node) };
+    return { role, file, line: lineOf(node), name: memberName(node) };
   }
+}
 
-  private nameOf(node: ts.Node): string {
-    const named = nameOf(node as Fn);
-    if (named?.includes('.')) return named;
-    const owner = node.parent;
-    const outer =
-      (ts.isClassLike(owner) || ts.isInterfaceDeclaration(owner)) && owner.name !== undefined
-        ? `${owner.name.text}.`
-        : '';
-    const own = named ?? ('name' in node ? (node.name as ts.Node | undefined)?.getText() : undefined);
-    return outer + (own ?? 'a function without a name');
-  }
+function memberName(node: ts.Node): string {
+  const named = nameOf(node as Fn);
+  if (named?.includes('.')) return named;
+  const owner = node.parent;
+  const outer =
+    (ts.isClassLike(owner) || ts.isInterfaceDeclaration(owner)) && owner.name !== undefined
+      ? `${owner.name.text}.`
+      : '';
+  const own = named ?? ('name' in node ? (node.name as ts.Node | undefined)?.getText() : undefined);
+  return outer + (own ?? 'a function without a name');
 }

@@ -4,12 +4,15 @@
 
 import { byPrecedence, explain, type Obstacle, type ReasonCode } from './reasons.js';
 
-export type Level = 'safe' | 'wrap' | 'refused';
+export type Level = 'safe' | 'wrap' | 'thread' | 'refused';
 export type Confidence = 'high' | 'medium';
 
 export interface SiteFacts {
-  /** What the transaction would allow: it is there (safe) or would have to be made (wrap); null: neither. */
-  readonly reach: 'safe' | 'wrap' | null;
+  /**
+   * What the transaction would allow: it is there (safe), would have to be made (wrap), or belongs to callers and comes
+   * from or goes to another function (thread); null: nothing.
+   */
+  readonly reach: 'safe' | 'wrap' | 'thread' | null;
   readonly obstacles: readonly Obstacle[];
   /** The broker's or database's package could not be resolved; values were traced by imports. */
   readonly degraded: boolean;

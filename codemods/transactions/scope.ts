@@ -50,4 +50,6 @@ export interface TransactionScope {
   /** Whether a write was seen in it. */
   readonly writes: boolean;
   readonly obstacles: readonly Obstacle[];
+  /** A caller's, handed over as a parameter: shown by everybody who calls the function. */
+  readonly passed?: true;
 }

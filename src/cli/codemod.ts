@@ -13,7 +13,7 @@ import { printable, report } from './context.js';
 import { print, printJson } from './output.js';
 
 interface CommonOptions {
-  readonly level: 'safe' | 'wrap';
+  readonly level: 'safe' | 'wrap' | 'thread';
   readonly inlineSql?: boolean;
   readonly types: boolean;
   readonly target: 'kind' | 'relay';
@@ -76,9 +76,9 @@ function common(command: Command): Command {
     .addOption(
       new Option(
         '--level <level>',
-        'safe: a transaction is there; wrap: also make one around autocommitted writes',
+        'safe: a transaction is there; wrap: also make one around autocommitted writes; thread: also hand one on to other functions',
       )
-        .choices(['safe', 'wrap'])
+        .choices(['safe', 'wrap', 'thread'])
         .default('safe'),
     )
     .option('--root <directory>', 'the repository (default: the working directory)')

@@ -1,0 +1,391 @@
+/**
+ * Everybody who calls a function of the repository, and whatever else knows it: its overloads, the interface or base
+ * class that declares it, its other implementations, test doubles. A changed signature has to fit all of them, so what
+ * cannot be seen is an obstacle: a function that is handed on as a value, a call by a computed name, an export of a
+ * published package. It edits nothing.
+ */
+
+import { existsSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { ts } from 'ts-morph';
+import type { Sources } from './files.js';
+import { calledName, declaredIn, isLibrary } from './origins.js';
+import { parse } from './program.js';
+import type { Obstacle } from './reasons.js';
+import type { Resolver } from './resolve.js';
+import { bare, eachNode, type Fn, isFn, lineOf, quote } from './syntax.js';
+
+export interface Family {
+  readonly name: string;
+  /** Every implementation with a body, tests left out. */
+  readonly bodies: readonly Fn[];
+  /** Declarations without a body: overloads, abstract methods, interface members. */
+  readonly declarations: readonly ts.SignatureDeclaration[];
+  /** Implementations in tests. */
+  readonly doubles: readonly ts.Node[];
+  /** Calls outside tests. */
+  readonly calls: readonly ts.CallExpression[];
+  readonly testCalls: readonly ts.CallExpression[];
+  /** Why not everybody who calls it can be seen, or why its signature is not the repository's to change. */
+  readonly obstacles: readonly Obstacle[];
+}
+
+const MAX_HEIRS = 200;
+const MAX_EXPORTS = 200;
+
+export class Callers {
+  private readonly families = new Map<Fn, Family | undefined>();
+  private calls: ReadonlyMap<Fn, readonly ts.CallExpression[]> | undefined;
+
+  constructor(
+    private readonly resolver: Resolver,
+    private readonly sources: Sources,
+  ) {}
+
+  /** Undefined for a function that has no name to be called by. */
+  familyOf(fn: Fn): Family | undefined {
+    if (!this.families.has(fn)) this.families.set(fn, this.read(fn));
+    return this.families.get(fn);
+  }
+
+  private get checker(): ts.TypeChecker {
+    return this.resolver.analysis.checker;
+  }
+
+  private read(fn: Fn): Family | undefined {
+    const name = nameNode(fn);
+    if (name === undefined || ts.isConstructorDeclaration(fn)) return undefined;
+    const { analysis } = this.resolver;
+    const obstacles: Obstacle[] = [];
+    const members = this.membersOf(fn, name, obstacles);
+    const fns = members.flatMap((m) => bodyOf(m) ?? []);
+    const bodies = fns.filter((f) => !analysis.isTest(f.getSourceFile()));
+    if (!bodies.includes(fn)) bodies.push(fn);
+    const declarations = members.filter(
+      (m): m is ts.SignatureDeclaration => ts.isFunctionLike(m) && !(isFn(m) && m.body !== undefined),
+    );
+    const all = this.callsOf(bodies);
+    const isTest = (c: ts.Node): boolean => analysis.isTest(c.getSourceFile());
+    obstacles.push(...this.signatureObstacles(bodies), ...this.otherUses(members, bodies, name));
+    return {
+      name: name.text,
+      bodies,
+      declarations,
+      doubles: members.filter((m) => isTest(m)),
+      calls: all.filter((c) => !isTest(c)),
+      testCalls: all.filter(isTest),
+      obstacles,
+    };
+  }
+
+  // ── declarations of one signature ──
+
+  private membersOf(fn: Fn, name: ts.Identifier | ts.PrivateIdentifier, obstacles: Obstacle[]): ts.Node[] {
+    const owner = ownerOf(fn);
+    if (owner === undefined || ts.isPrivateIdentifier(name)) {
+      const symbol = this.checker.getSymbolAtLocation(name);
+      return [...new Set([fn, ...(symbol?.declarations ?? []).filter((d) => ts.isFunctionLike(d))])];
+    }
+    const found = new Set<ts.Node>();
+    const seen = new Set<ts.Node>();
+    const queue: ts.Node[] = [owner];
+    for (let at = queue.shift(); at !== undefined && seen.size < MAX_HEIRS; at = queue.shift()) {
+      if (seen.has(at) || !(ts.isClassLike(at) || ts.isInterfaceDeclaration(at))) continue;
+      seen.add(at);
+      const own = at.members.filter((m) => m.name !== undefined && m.name.getText() === name.text);
+      for (const member of own) found.add(member);
+      for (const type of (at.heritageClauses ?? []).flatMap((c) => [...c.types])) {
+        const symbol = this.checker.getTypeAtLocation(type).getSymbol();
+        for (const declaration of symbol?.declarations ?? []) {
+          const foreign = declaredIn(declaration) !== undefined || isLibrary(declaration);
+          if (!foreign) queue.push(declaration);
+          else if (symbol?.members?.has(ts.escapeLeadingUnderscores(name.text)))
+            obstacles.push({ code: 'framework-signature', what: quote(type) });
+        }
+      }
+      const symbol = at.name === undefined ? undefined : this.checker.getSymbolAtLocation(at.name);
+      if (symbol !== undefined && (at === owner || own.length > 0))
+        queue.push(...this.resolver.heirsOf(symbol));
+    }
+    return [...found].map(signatureOf);
+  }
+
+  private signatureObstacles(bodies: readonly Fn[]): Obstacle[] {
+    const obstacles: Obstacle[] = [];
+    for (const fn of bodies) {
+      const holder = ts.isPropertyDeclaration(fn.parent) ? fn.parent : fn;
+      const [decorator] = ts.canHaveDecorators(holder) ? (ts.getDecorators(holder) ?? []) : [];
+      const parameter = fn.parameters.find((p) => (ts.getDecorators(p) ?? []).length > 0);
+      if (decorator !== undefined || parameter !== undefined)
+        obstacles.push({ code: 'framework-signature', what: quote(decorator ?? (parameter as ts.Node)) });
+      const typed =
+        (ts.isVariableDeclaration(fn.parent) || ts.isPropertyDeclaration(fn.parent)) &&
+        fn.parent.initializer === fn
+          ? fn.parent.type
+          : undefined;
+      if (typed !== undefined) obstacles.push({ code: 'signature-elsewhere', what: quote(typed) });
+      const exported = this.publicExport(fn);
+      if (exported !== undefined) obstacles.push({ code: 'public-export', what: exported });
+    }
+    return obstacles;
+  }
+
+  // ── who calls ──
+
+  private callsOf(bodies: readonly Fn[]): ts.CallExpression[] {
+    this.calls ??= this.indexCalls();
+    return [...new Set(bodies.flatMap((fn) => this.calls?.get(fn) ?? []))];
+  }
+
+  private indexCalls(): Map<Fn, ts.CallExpression[]> {
+    const index = new Map<Fn, ts.CallExpression[]>();
+    for (const file of this.resolver.analysis.own) {
+      eachNode(file, (node) => {
+        if (!ts.isCallExpression(node)) return;
+        const callee = this.resolver.calleeOf(node);
+        if (callee.kind !== 'own') return;
+        for (const fn of callee.fns) {
+          const list = index.get(fn);
+          if (list === undefined) index.set(fn, [node]);
+          else list.push(node);
+        }
+      });
+    }
+    return index;
+  }
+
+  /** Mentions that are no calls, and calls that may be meant for it and cannot be traced. */
+  private otherUses(
+    members: readonly ts.Node[],
+    bodies: readonly Fn[],
+    name: ts.Identifier | ts.PrivateIdentifier,
+  ): Obstacle[] {
+    const known = new Set<ts.Node>([...members, ...bodies]);
+    const obstacles: Obstacle[] = [];
+    const word = new RegExp(`(?<![\\w$])${name.text.replace(/[$#]/g, '\\$&')}(?![\\w$])`);
+    const own = new Set(this.resolver.analysis.own.map((f) => this.resolver.analysis.pathOf(f)));
+    for (const [path, file] of this.sources.files) {
+      if (!own.has(path) && !this.sources.isTest(path) && word.test(file.text))
+        obstacles.push({ code: 'dynamic-dispatch', what: `${path} names it and could not be read` });
+    }
+    for (const file of this.resolver.analysis.own) {
+      if (this.resolver.analysis.isTest(file)) continue;
+      const names = this.namesIn(file, name.text, known);
+      eachNode(file, (node) => {
+        const found = this.otherUse(node, names, known, name.text);
+        if (found !== undefined)
+          obstacles.push({ code: found.code, what: `${this.place(node)}, ${quote(found.at)}` });
+      });
+    }
+    return obstacles;
+  }
+
+  private otherUse(
+    node: ts.Node,
+    names: ReadonlySet<string>,
+    known: ReadonlySet<ts.Node>,
+    member: string,
+  ): { code: 'function-as-value' | 'dynamic-dispatch'; at: ts.Node } | undefined {
+    if (ts.isElementAccessExpression(node)) {
+      const key = node.argumentExpression;
+      if (ts.isStringLiteralLike(key) ? key.text !== member : !isCallee(node)) return undefined;
+      const property = this.checker.getTypeAtLocation(node.expression).getProperty(member);
+      const hit = (property?.declarations ?? []).some((d) => known.has(d) || known.has(signatureOf(d)));
+      return hit ? { code: 'dynamic-dispatch', at: node } : undefined;
+    }
+    if (!(ts.isIdentifier(node) || ts.isPrivateIdentifier(node)) || !names.has(node.text)) return undefined;
+    const { parent } = node;
+    const access = ts.isPropertyAccessExpression(parent) && parent.name === node ? parent : node;
+    if (isCallee(access)) {
+      const call = callOf(access);
+      const lost = call !== undefined && this.resolver.calleeOf(call).kind === 'unresolved';
+      return lost && calledName(call) === member ? { code: 'dynamic-dispatch', at: call } : undefined;
+    }
+    if (isNameOnly(node) || isExport(access)) return undefined;
+    return this.pointsAt(node, known) ? { code: 'function-as-value', at: access.parent } : undefined;
+  }
+
+  private pointsAt(node: ts.Identifier | ts.PrivateIdentifier, known: ReadonlySet<ts.Node>): boolean {
+    const symbol = ts.isShorthandPropertyAssignment(node.parent)
+      ? this.checker.getShorthandAssignmentValueSymbol(node.parent)
+      : this.checker.getSymbolAtLocation(node);
+    const target =
+      symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
+        ? this.checker.getAliasedSymbol(symbol)
+        : symbol;
+    if ((target?.declarations ?? []).some((d) => known.has(d) || known.has(signatureOf(d)))) return true;
+    const signatures = this.checker.getTypeAtLocation(node).getCallSignatures();
+    return signatures.some((s) => s.declaration !== undefined && known.has(s.declaration));
+  }
+
+  /** Its own name, and the names that this file gives to it by importing it. */
+  private namesIn(file: ts.SourceFile, name: string, known: ReadonlySet<ts.Node>): ReadonlySet<string> {
+    const names = new Set([name]);
+    for (const statement of file.statements) {
+      if (!ts.isImportDeclaration(statement)) continue;
+      const clause = statement.importClause;
+      const bound = clause?.namedBindings;
+      const locals = [
+        ...(clause?.name === undefined ? [] : [clause.name]),
+        ...(bound !== undefined && ts.isNamedImports(bound) ? bound.elements.map((e) => e.name) : []),
+      ];
+      for (const local of locals) if (this.pointsAt(local, known)) names.add(local.text);
+    }
+    return names;
+  }
+
+  // ── who may call from outside ──
+
+  /** The entry that a published package gives it away by. */
+  private publicExport(fn: Fn): string | undefined {
+    const file = fn.getSourceFile();
+    const name = nameNode(ownerOf(fn) ?? fn)?.text;
+    let folder = dirname(file.fileName);
+    while (folder.length > this.sources.root.length && !existsSync(join(folder, 'package.json')))
+      folder = dirname(folder);
+    const manifest = join(folder, 'package.json');
+    if (name === undefined || !existsSync(manifest)) return undefined;
+    if (!isPublished(readFileSync(manifest, 'utf8'))) return undefined;
+    const entry = [
+      'src/index.ts',
+      'src/index.mts',
+      'src/index.js',
+      'index.ts',
+      'index.mts',
+      'index.js',
+      'index.cjs',
+    ]
+      .map((path) => this.relative(join(folder, path)))
+      .find((path) => this.sources.files.has(path));
+    if (entry === undefined) return undefined;
+    return this.gives(entry, this.relative(file.fileName), name, new Set()) ? entry : undefined;
+  }
+
+  private gives(entry: string, file: string, name: string, seen: Set<string>): boolean {
+    if (entry === file) return true;
+    if (seen.has(entry) || seen.size > MAX_EXPORTS) return false;
+    seen.add(entry);
+    const text = this.sources.files.get(entry)?.text;
+    const parsed = text === undefined ? undefined : parse(entry, text);
+    for (const statement of parsed?.statements ?? []) {
+      if (!ts.isExportDeclaration(statement) && !ts.isImportDeclaration(statement)) continue;
+      const specifier = statement.moduleSpecifier;
+      const target =
+        specifier !== undefined && ts.isStringLiteral(specifier)
+          ? this.fileOf(entry, specifier.text)
+          : undefined;
+      if (target === undefined) continue;
+      const clause = ts.isExportDeclaration(statement) ? statement.exportClause : undefined;
+      const named =
+        clause === undefined || ts.isNamespaceExport(clause)
+          ? ts.isExportDeclaration(statement)
+          : clause.elements.some((e) => (e.propertyName ?? e.name).text === name);
+      if (named && this.gives(target, file, name, seen)) return true;
+    }
+    return false;
+  }
+
+  private fileOf(from: string, specifier: string): string | undefined {
+    if (!specifier.startsWith('.')) return undefined;
+    const base = join(dirname(from), specifier).replaceAll('\\', '/');
+    const stem = base.replace(/\.[cm]?js$/, '');
+    const paths = [
+      base,
+      `${stem}.ts`,
+      `${stem}.tsx`,
+      `${stem}.mts`,
+      `${stem}.js`,
+      `${base}/index.ts`,
+      `${base}/index.js`,
+    ];
+    return paths.find((path) => this.sources.files.has(path));
+  }
+
+  private relative(path: string): string {
+    return path.slice(this.sources.root.length + 1).replaceAll('\\', '/');
+  }
+
+  private place(node: ts.Node): string {
+    return `${this.resolver.analysis.pathOf(node.getSourceFile())}:${lineOf(node)}`;
+  }
+}
+
+/** `main`, `exports` or `types`, and not private: others may install it. */
+function isPublished(text: string): boolean {
+  try {
+    const manifest = JSON.parse(text) as Record<string, unknown>;
+    const entries = ['main', 'module', 'exports', 'types', 'typings'];
+    return manifest['private'] !== true && entries.some((key) => manifest[key] !== undefined);
+  } catch {
+    return false;
+  }
+}
+
+/** The identifier that a function is called by. */
+function nameNode(node: ts.Node): ts.Identifier | ts.PrivateIdentifier | undefined {
+  const named = (name: ts.Node | undefined): ts.Identifier | ts.PrivateIdentifier | undefined =>
+    name !== undefined && (ts.isIdentifier(name) || ts.isPrivateIdentifier(name)) ? name : undefined;
+  if (!ts.isFunctionExpression(node) && !ts.isArrowFunction(node))
+    return named(ts.getNameOfDeclaration(node as ts.Declaration));
+  const { parent } = node;
+  if (ts.isVariableDeclaration(parent) || ts.isPropertyDeclaration(parent) || ts.isPropertyAssignment(parent))
+    return named(parent.name);
+  if (ts.isBinaryExpression(parent) && ts.isPropertyAccessExpression(parent.left))
+    return named(parent.left.name);
+  return undefined;
+}
+
+function ownerOf(fn: ts.Node): ts.ClassLikeDeclaration | undefined {
+  const member = ts.isPropertyDeclaration(fn.parent) ? fn.parent : fn;
+  return ts.isClassLike(member.parent) ? member.parent : undefined;
+}
+
+/** `tell = async () => …` and `tell: (x: X) => void`: the function behind a property. */
+function signatureOf(member: ts.Node): ts.Node {
+  if (ts.isPropertyDeclaration(member) && member.initializer !== undefined && isFn(member.initializer))
+    return member.initializer;
+  if (
+    (ts.isVariableDeclaration(member) || ts.isPropertyAssignment(member)) &&
+    member.initializer !== undefined &&
+    isFn(member.initializer)
+  )
+    return member.initializer;
+  if (ts.isPropertySignature(member) && member.type !== undefined && ts.isFunctionTypeNode(member.type))
+    return member.type;
+  return member;
+}
+
+function bodyOf(member: ts.Node): Fn | undefined {
+  return isFn(member) && member.body !== undefined ? member : undefined;
+}
+
+function isCallee(node: ts.Node): boolean {
+  return callOf(node) !== undefined;
+}
+
+function callOf(node: ts.Node): ts.CallExpression | undefined {
+  let n = node;
+  while (ts.isParenthesizedExpression(n.parent) || ts.isNonNullExpression(n.parent)) n = n.parent;
+  const { parent } = n;
+  return ts.isCallExpression(parent) && bare(parent.expression) === node ? parent : undefined;
+}
+
+/** A name that only declares, imports or exports. */
+function isNameOnly(node: ts.Node): boolean {
+  const { parent } = node;
+  if (ts.isImportSpecifier(parent) || ts.isExportSpecifier(parent) || ts.isImportClause(parent)) return true;
+  if (ts.isExportAssignment(parent)) return true;
+  if (ts.isShorthandPropertyAssignment(parent)) return isExport(parent.parent);
+  const named = parent as { readonly name?: ts.Node };
+  return named.name === node && !ts.isPropertyAccessExpression(parent);
+}
+
+/** `module.exports = x`, `exports.x = x`, and the object in `module.exports = { x }`. */
+function isExport(node: ts.Node): boolean {
+  const held = ts.isPropertyAssignment(node.parent) ? node.parent.parent : node;
+  const { parent } = held;
+  if (ts.isExportAssignment(parent)) return true;
+  if (!ts.isBinaryExpression(parent)) return false;
+  const left = parent.left.getText();
+  return /^(?:module\.)?exports(?:\.|$)/.test(left);
+}
