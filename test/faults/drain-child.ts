@@ -22,14 +22,18 @@ const pauses = env('PAUSE_AT')
   .map((pause) => pause.split(':') as [step: string, nth: string]);
 let paused = 0;
 let since = 0;
-/** Batches that pass before the next stop. */
+/** Fences that pass before the next stop. */
 let passing = 0;
-/** By then what it was sent on to do, a COMMIT or an ack, is on the wire. */
-const BATCHES_TO_PASS = 3;
+/**
+ * By then what it was sent on to do, a COMMIT or an ack, is on the wire: the first may be the fence of a batch before. Batches
+ * that are prepared would not do: on a connection that is gone they come to nothing, and on the next one several are
+ * prepared before the first ack, so that it stopped with nothing sent and its watcher waited for ever.
+ */
+const FENCES_TO_PASS = 2;
 
 function pauseAt(step: string): void {
   if (passing > 0) {
-    if (step === 'prepared') passing -= 1;
+    if (step === 'fenced') passing -= 1;
     return;
   }
   const [wanted, nth] = pauses[paused] ?? [];
@@ -42,7 +46,7 @@ function pauseAt(step: string): void {
   // Blocks the whole process: nothing goes on behind the step.
   const told = Buffer.alloc(1);
   readSync(0, told);
-  if (told.toString() === 'p') passing = BATCHES_TO_PASS;
+  if (told.toString() === 'p') passing = FENCES_TO_PASS;
 }
 
 const pool = new pg.Pool({ connectionString: env('DATABASE_URL'), max: 3, connectionTimeoutMillis: 5_000 });

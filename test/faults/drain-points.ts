@@ -28,6 +28,7 @@ export const DEATHS = [
   'database connections cut',
   'SIGSTOP, replaced',
   'database stopped at once',
+  'broker stopped',
   'broker killed',
 ] as const;
 export type Death = (typeof DEATHS)[number];
@@ -104,7 +105,8 @@ export async function strikeAndCompare(options: PointsOptions): Promise<PointsRe
     await migrate(database.pool);
     const bodies = bodiesOf(world.bodies, SPARE_MESSAGES + strikes.length * MESSAGES_A_STRIKE);
     const queues = await publish(vhost.url, world.shape, bodies);
-    if (strikes.some(({ death }) => death === 'broker killed')) await rabbit.persistDeclarations();
+    if (strikes.some(({ death }) => death === 'broker killed' || death === 'broker stopped'))
+      await rabbit.persistDeclarations();
     if (world.network === 'slow') for (const proxy of [toDatabase, toBroker]) proxy.delay(SLOW_MS);
     if (world.network === 'slow farewells') toBroker.slowClose(FAREWELL_MS);
     const env = {
@@ -189,10 +191,10 @@ class Scene {
       this.#wakeTheReplaced();
       this.struck.push(strike);
       const gone = await this.#goOn(strike.point, drain);
-      await this.#strike(strike.death, drain);
+      await this.#strike(strike.death, drain, gone);
       if (strike.death === 'SIGSTOP, replaced') return true;
       if (strike.death === 'kill -9') return false;
-      if (!gone) drain.write('\n');
+      if (!gone && strike.death !== 'broker stopped') drain.write('\n');
     }
   }
 
@@ -206,11 +208,11 @@ class Scene {
       'ack has arrived': () => this.toBroker.passAck(),
     }[until]();
     drain.write('p');
-    await Promise.race([happened, drain.exit]);
+    await withinTime(`${point}: ${until}`, Promise.race([happened, drain.exit]));
     return true;
   }
 
-  async #strike(death: Death, drain: StartedProcess): Promise<void> {
+  async #strike(death: Death, drain: StartedProcess, gone: boolean): Promise<void> {
     const { postgres, rabbit } = this.options;
     switch (death) {
       case 'kill -9':
@@ -233,6 +235,14 @@ class Scene {
         await postgres.stop('immediate');
         await postgres.start();
         return;
+      case 'broker stopped': {
+        // It waits for its clients to answer, so one that stands still would hold it up: it goes on meanwhile.
+        const stopping = rabbit.stop();
+        if (!gone) drain.write('\n');
+        await stopping;
+        await rabbit.start();
+        return;
+      }
       case 'broker killed':
         await rabbit.kill();
         await rabbit.start();
@@ -246,4 +256,13 @@ class Scene {
       this.#woken.push(drain);
     }
   }
+}
+
+/** A watcher that waits for what will not happen says so. */
+async function withinTime(what: string, waiting: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what}: not within ${WITHIN_MS} ms`)), WITHIN_MS);
+  });
+  await Promise.race([waiting, late]).finally(() => clearTimeout(timer));
 }
