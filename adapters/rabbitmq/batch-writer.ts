@@ -56,6 +56,8 @@ export interface RowsWriter {
   readonly ledger: Ledger;
   readonly run: { readonly id: string; readonly holder: string; readonly leaseMs: number };
   readonly onStep: (step: DrainStep) => void;
+  /** More to write in the batch's transaction. */
+  readonly also?: ((client: Queryable, batch: string) => Promise<void>) | undefined;
   /** The message of these rows mapped again, its body parsed: after the database refused a batch. */
   readonly reopen: (placed: PlacedRows) => PreparedMessage;
 }
@@ -121,7 +123,7 @@ function writeOut(messages: readonly PreparedMessage[]): PlacedRows[] {
 }
 
 async function tryWrite(
-  { client, ledger, run, onStep }: RowsWriter,
+  { client, ledger, run, onStep, also }: RowsWriter,
   batch: WrittenBatch,
   acked: readonly string[],
 ): Promise<string> {
@@ -135,6 +137,7 @@ async function tryWrite(
     const id = await ledger.record(client, run, { ...batch, ...countsOf(batch) }, acked);
     if (id === null) throw leaseLost();
     await ledger.writeRows(client, id, batch.rows, drawn.ids);
+    await also?.(client, id);
     onStep('recorded');
     const commit = client.query('commit');
     onStep('committing');

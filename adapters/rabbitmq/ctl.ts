@@ -1,12 +1,20 @@
 /**
  * A broker's own shell, `rabbitmqctl`, where there is no management API, and for what no API tells: the table of a
- * delayed-message exchange. It only reads. How the command is run is RABBITMQCTL's to say (`docker exec broker
+ * delayed-message exchange. All but `ctlTakeDelayed` only read. How the command is run is RABBITMQCTL's to say (`docker exec broker
  * rabbitmqctl`); without that variable nothing is run.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
-import { type DelayedTable, delayedTableExpression, readDelayedTables } from './delayed-table.js';
+import {
+  type DelayedTable,
+  delayedTableExpression,
+  readDelayedTables,
+  readTakenPages,
+  type TakenPage,
+  type TakeRequest,
+  takeExpression,
+} from './delayed-table.js';
 import { readErlangTerm } from './erlang-terms.js';
 import { type Fields, readExchange, readQueue } from './management.js';
 import type { BindingInfo, Topology } from './topology.js';
@@ -15,7 +23,9 @@ import type { BindingInfo, Topology } from './topology.js';
 export type RunCtl = (args: readonly string[]) => Promise<string>;
 
 const TIMEOUT_MS = 60_000;
-const MAX_OUTPUT_BYTES = 32 * 1_048_576;
+/** A page of delayed messages in Base64; one of RabbitMQ's largest messages, 128 MiB, still fits. */
+const MAX_OUTPUT_BYTES = 256 * 1_048_576;
+const MAX_SHOWN = 300;
 const run = promisify(execFile);
 
 /** `command`: words separated by blanks; no shell sees them. */
@@ -75,7 +85,25 @@ export async function ctlVhosts(
 
 /** Null: the node does not answer as expected. */
 export async function ctlDelayed(ctl: RunCtl): Promise<readonly DelayedTable[] | null> {
-  return readDelayedTables(await ctl(['eval', delayedTableExpression({ messages: false })]));
+  return readDelayedTables(await ctl(['eval', delayedTableExpression()]))?.nodes ?? null;
+}
+
+/**
+ * One step of an import out of the delayed-message tables; nodes without the plugin are left out. Throws
+ * `rabbitmqctl-failed` when a node of the cluster is down or answers something else: what it holds is then unknown.
+ */
+export async function ctlTakeDelayed(ctl: RunCtl, request: TakeRequest): Promise<readonly TakenPage[]> {
+  const printed = await ctl(['eval', takeExpression(request)]);
+  const read = readTakenPages(printed);
+  if (read === null) {
+    const start = printed
+      .slice(0, MAX_SHOWN)
+      .replace(/<<[^>]*>>/g, '<<…>>')
+      .replace(/\s+/g, ' ');
+    throw failed(`the delayed-message table is not in the form that we know (${start})`);
+  }
+  if (read.down.length > 0) throw failed(`${read.down.join(', ')} of the cluster do not run`);
+  return read.nodes;
 }
 
 /** Throws `rabbitmqctl-elsewhere`: a command of this machine may well speak to another broker. */

@@ -257,7 +257,7 @@ class GroupDrain {
 const isAbort = (error: unknown): boolean => (error as { name?: unknown }).name === 'AbortError';
 
 /** Lost connections, in the words of both clients; everything else would only repeat itself. */
-function isTransient(error: unknown): boolean {
+export function isTransient(error: unknown): boolean {
   if (error instanceof UnbrokerError) return error.code === 'amqp-unreachable';
   const { code } = error as { code?: unknown };
   if (typeof code === 'string' && /^(08|57P|25P03|40|53300)/.test(code)) return true;

@@ -11,8 +11,9 @@ import type { Books, Totals } from './books.js';
 import type { Outcome } from './mapping.js';
 import { LEDGER_COLUMNS, type PlacedRows, placeRows } from './message-rows.js';
 
-/** drain: until empty, exact by counting. bridge: until stopped, exact by keys. undo: back to the queues, exact by counting. */
-export type RunMode = 'drain' | 'bridge' | 'undo';
+/** drain: until empty, exact by counting. bridge: until stopped, exact by keys. undo: back to the queues, exact by counting. delayed: out
+ *  of delayed-message tables, exact by the keys of their entries. */
+export type RunMode = 'drain' | 'bridge' | 'undo' | 'delayed';
 
 export interface RunRow {
   readonly id: string;

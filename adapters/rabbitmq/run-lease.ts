@@ -23,7 +23,7 @@ export class RunLease {
     private readonly signal: AbortSignal | undefined,
   ) {}
 
-  /** A new run, or the open one of the group under this holder. Throws `drain-busy`, `bridge-unfinished`, `drain-unfinished`, `undo-unfinished`. */
+  /** A new run, or the open one of the group under this holder. Throws `drain-busy`, `bridge-unfinished`, `drain-unfinished`, `undo-unfinished`, `delayed-unfinished`. */
   async take(key: RunKey, queues: readonly string[], mode: RunMode = 'drain'): Promise<RunRow> {
     const fresh = await this.ledger.openRun(this.pool, key, queues, this.holder, this.leaseMs, mode);
     return fresh ?? this.#takeOver(key, mode);
@@ -92,6 +92,11 @@ function unfinished(mode: RunMode, group: string): UnbrokerError {
   if (mode === 'undo') {
     return new UnbrokerError('undo-unfinished', `An undo of ${group} runs, or was interrupted`, {
       hint: 'Let it end first: unbroker drain undo.',
+    });
+  }
+  if (mode === 'delayed') {
+    return new UnbrokerError('delayed-unfinished', 'An import of delayed messages runs, or was interrupted', {
+      hint: 'Let it end first: unbroker drain run --delayed import.',
     });
   }
   return new UnbrokerError('drain-unfinished', `A drain of ${group} runs, or was interrupted`, {

@@ -6,7 +6,7 @@
 import { EXIT, UnbrokerError } from '../../src/errors.js';
 import { type Broker, connectBroker } from './broker.js';
 import { checkSameCluster, ctlDelayed, ctlTopology, ctlVhosts, type RunCtl } from './ctl.js';
-import type { DelayedTable } from './delayed-table.js';
+import type { DelayedEntry, DelayedTable } from './delayed-table.js';
 import type { DrainConfig, Rules } from './drain-config.js';
 import { askManagement, isDelaying, type Management } from './management.js';
 import {
@@ -174,36 +174,45 @@ async function unseenDelays({ vhost, exchanges }: Topology, ctl: RunCtl | undefi
   if (delaying.length === 0) return [];
   const tables = ctl === undefined ? null : await ctlDelayed(ctl);
   const unseen = delaying.flatMap(({ name, delayed }) => {
-    const due = dueTimes(tables, vhost, name);
+    const entries = entriesOf(tables, vhost, name);
+    const due = entries?.map(({ dueMs }) => dueMs) ?? null;
     const count = due === null ? delayed : due.length;
     if (count === 0) return [];
     const range =
       due === null || due.length === 0
         ? ''
         : `, due from ${new Date(Math.min(...due)).toISOString()} to ${new Date(Math.max(...due)).toISOString()}`;
+    const held = entries?.filter((entry) => entry.held).length ?? 0;
+    const unfinished =
+      held === 0
+        ? ''
+        : ` ${held} of them are held by an import that has not ended: run it again, or give them back with --delayed release.`;
     return [
-      `Exchange ${name} delays messages outside every queue, where no drain reaches them: ${count ?? 'an unknown number'} now${range}.`,
+      `Exchange ${name} delays messages outside every queue, where no consumer reaches them: ${count ?? 'an unknown number'} now${range}.${unfinished}`,
     ];
   });
   const failing = (tables ?? []).filter(({ more }) => more).length;
   if (failing > 0)
     unseen.push('The delayed-message table is longer than was read: due times may lie beyond.');
   if (unseen.length === 0) return [];
+  const otherWays =
+    'stop the publishers and wait until they are due (49.7 days at most), then drain; or run unbroker bridge until none is left';
   const ways =
-    'Ways on: stop the publishers and wait until they are due (49.7 days at most), then drain; or run unbroker bridge until none is left.';
-  const shell =
     ctl === undefined
-      ? ' Set RABBITMQCTL to see when they are due.'
-      : ' Do not disable the plugin before: that deletes them.';
-  return [...unseen, ways + shell];
+      ? `Ways on: set RABBITMQCTL, then unbroker drain run --delayed import; or ${otherWays}.`
+      : `Ways on: unbroker drain run --delayed import; or ${otherWays}.`;
+  return [...unseen, `${ways} Do not disable the plugin before: that deletes them.`];
 }
 
-function dueTimes(tables: readonly DelayedTable[] | null, vhost: string, exchange: string): number[] | null {
+function entriesOf(
+  tables: readonly DelayedTable[] | null,
+  vhost: string,
+  exchange: string,
+): readonly DelayedEntry[] | null {
   if (tables === null || tables.every(({ entries }) => entries === null)) return null;
   return tables
     .flatMap(({ entries }) => entries ?? [])
-    .filter((entry) => entry.vhost === vhost && entry.exchange === exchange)
-    .map(({ dueMs }) => dueMs);
+    .filter((entry) => entry.vhost === vhost && entry.exchange === exchange);
 }
 
 const MAX_VHOSTS = 20;

@@ -1,4 +1,6 @@
 /** What `unbroker drain run` does: drains the chosen groups one after the other and prints their books. */
+
+import type { DelayedResult } from '../../adapters/rabbitmq/delayed-import.js';
 import type { DrainResult } from '../../adapters/rabbitmq/drain.js';
 import type { Rules } from '../../adapters/rabbitmq/drain-config.js';
 import { drainPlanned } from '../../adapters/rabbitmq/drain-plan.js';
@@ -7,6 +9,13 @@ import type { GroupPlan } from '../../adapters/rabbitmq/topology.js';
 import { invalid, suggestion } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, printable } from './context.js';
+import {
+  checkDelayed,
+  type DelayedCommand,
+  describeDelayed,
+  giveBackDelayed,
+  takeDelayed,
+} from './drain-delayed.js';
 import { createProgress } from './drain-progress.js';
 import { lookAround, refuseSecrets } from './drain-survey.js';
 import { print, printJson, table } from './output.js';
@@ -15,6 +24,7 @@ export interface RunOptions {
   readonly group?: string[];
   readonly rate?: string;
   readonly whenAmbiguous: string;
+  readonly delayed: string;
 }
 
 const MAX_RATE = 1_000_000;
@@ -25,6 +35,7 @@ export async function runDrain(context: Context, options: RunOptions): Promise<n
   refuseSecrets(process.argv.slice(2));
   const rate = checkRate(options.rate);
   const whenAmbiguous = checkChoice(options.whenAmbiguous);
+  const choice = checkDelayed(options.delayed, options.group);
   const pool = await context.migratedPool(4);
   const { seen, rules, amqpUrl } = await lookAround(context);
   const groups = chooseGroups(seen.groups, options.group);
@@ -36,7 +47,12 @@ export async function runDrain(context: Context, options: RunOptions): Promise<n
   const onSignal = (): void => (stop.signal.aborted ? process.exit(EXIT.interrupted) : stop.abort());
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
   const results: DrainResult[] = [];
+  let delayed: DelayedResult | undefined;
   try {
+    const command = { pool, amqpUrl, seen, rules, signal: stop.signal };
+    if (choice === 'release') return await released(context, command);
+    // First: what falls due meanwhile is counted with its queue.
+    if (choice === 'import') delayed = await takeDelayed(context, command);
     for (const group of groups) {
       if (stop.signal.aborted) break;
       results.push(
@@ -50,7 +66,7 @@ export async function runDrain(context: Context, options: RunOptions): Promise<n
   } finally {
     process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
   }
-  report(context, results);
+  report(context, results, delayed);
   if (stop.signal.aborted) return EXIT.interrupted;
   return results.every(({ books }) => books.balanced) ? EXIT.ok : EXIT.unbalanced;
 }
@@ -77,11 +93,20 @@ async function drainOne(
   }
 }
 
-function report(context: Context, results: readonly DrainResult[]): void {
+async function released(context: Context, command: DelayedCommand): Promise<number> {
+  const given = await giveBackDelayed(context, command);
+  if (context.json) printJson({ released: given });
+  else print(`${given} delayed messages were given back to their exchanges.`);
+  return EXIT.ok;
+}
+
+function report(context: Context, results: readonly DrainResult[], delayed: DelayedResult | undefined): void {
   if (context.json) {
-    printJson({ groups: results, balanced: results.every(({ books }) => books.balanced) });
+    const balanced = results.every(({ books }) => books.balanced);
+    printJson({ groups: results, ...(delayed === undefined ? {} : { delayed }), balanced });
     return;
   }
+  if (delayed !== undefined) describeDelayed(delayed);
   const head = [
     'group',
     'run',

@@ -22,6 +22,11 @@ export function drainCommand(): Command {
     .option('--group <name...>', 'only these groups, as survey names them (default: all)')
     .option('--rate <n>', 'messages per second at most')
     .option('--when-ambiguous <choice>', 'stop, keep (doubles at worst) or absorb (gaps at worst)', 'stop')
+    .option(
+      '--delayed <choice>',
+      'what delayed-message exchanges hold (needs RABBITMQCTL): leave, import it first, or release what an import held',
+      'leave',
+    )
     .action(
       run(async (context, options: RunOptions) =>
         (await import('./drain-run.js')).runDrain(context, options),

@@ -13,6 +13,8 @@ export interface RabbitOptions {
   readonly controllable?: boolean;
   /** More plugins than `rabbitmq_management`; starting fails when one is not there. */
   readonly plugins?: readonly string[];
+  /** A folder with plugins that do not come with RabbitMQ, one folder each; local brokers only. */
+  readonly pluginsFolder?: string;
   /** Further settings as in rabbitmq.conf, such as `{ consumer_timeout: '5000' }`. */
   readonly settings?: Readonly<Record<string, string>>;
 }
@@ -47,6 +49,8 @@ export interface RabbitServer {
   resume(): Promise<void>;
   /** rabbitmqctl on this node (about a second each); resolves to what it printed. */
   ctl(args: readonly string[]): Promise<string>;
+  /** How a child process runs rabbitmqctl on this node: a command without blanks and what its environment must have. */
+  readonly shell?: { readonly command: string; readonly env: NodeJS.ProcessEnv };
   /** Ends a private node, also a paused one, and removes its folder; leaves a given one alone. */
   close(): Promise<void>;
 }

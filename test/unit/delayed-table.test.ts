@@ -1,6 +1,6 @@
 /** What `rabbitmqctl eval` prints of a delayed-message table: recorded on RabbitMQ 3.10.8 from records such as the plugin keeps. */
 import { describe, expect, test } from 'vitest';
-import { delayedTableExpression, readDelayedTables } from '../../adapters/rabbitmq/delayed-table.js';
+import { readDelayedTables, readTakenPages, takeExpression } from '../../adapters/rabbitmq/delayed-table.js';
 import { readProperties } from '../../adapters/rabbitmq/delivery.js';
 import { readErlangTerm } from '../../adapters/rabbitmq/erlang-terms.js';
 
@@ -25,14 +25,23 @@ const RECORDED_ENTRY = String.raw`[{delay_entry,
          1,flow},
      #Ref<12307.187969639.2344878081.188418>}]`;
 
-/** The answer to the expression: one node with the plugin, one without. */
-const RECORDED_ANSWER = `[{'unbroker-18025@localhost',
-     {resource_table,1,
-         [{1764428400123,<<"/">>,<<"delayed">>,
-           [[<<"order.placed">>],
-            <<"sIAQYXBwbGljYXRpb24vanNvbgAAABEHeC1kZWxheUkAAOpgAWF0AQICbTE=">>,
-            <<"eyJuIjoxfQ==">>]}]}},
- {rabbit@two,none}]
+/** The answer to the first expression: one node with the plugin, one without, one that is down. */
+const DUE_TIMES = `{['rabbit@three'],[{'unbroker-18025@localhost',
+     {resource_table,2,[{{timed,1764428400123},<<"/">>,<<"delayed">>},
+                        {{held,1764428400124},<<"/">>,<<"delayed">>}]}},
+ {rabbit@two,none}]}
+`;
+
+/** The answer to the second: recorded on RabbitMQ 3.10.8 with the plugin. */
+const TAKEN = `{[],[{'unbroker-28516@localhost',{taken,7,0,3,
+                                      [{<<"EEgEjn1/VhMTQatx50FFA2EO2s1PhvdU2TLrWWWcHZg=">>,
+                                        1795994121016,<<"delayed">>,
+                                        [<<"k">>],
+                                        [<<"q1">>,<<"q2">>],
+                                        <<"MIAAAAANB3gtZGVsYXlJAAknxwICbTc=">>,
+                                        <<"eyJpIjo3LCJwYWQiOiJ4eHh4eHh4eHh4eHh4eHh4eHh4eCJ9">>},
+                                       {<<"Mjhqd1I5aof3UBVvyqmJmhfXiAs+cTwYkGv6mplsxUo=">>}]}},
+     {rabbit@two,none}]}
 `;
 
 describe('terms', () => {
@@ -76,38 +85,58 @@ describe('terms', () => {
   );
 });
 
-describe('tables', () => {
-  test('due time to the millisecond, routing keys, properties and body as they were; a node without the plugin', () => {
-    const tables = readDelayedTables(RECORDED_ANSWER);
-    expect(tables).toEqual([
-      {
-        node: 'unbroker-18025@localhost',
-        more: false,
-        entries: [
-          {
-            ...{ dueMs: 1_764_428_400_123, vhost: '/', exchange: 'delayed', routingKeys: ['order.placed'] },
-            ...{ propertyBytes: expect.any(Buffer), body: Buffer.from('{"n":1}') },
-          },
-        ],
-      },
-      { node: 'rabbit@two', entries: null, more: false },
-    ]);
-    const { properties, headers } = readProperties(tables?.[0]?.entries?.[0]?.propertyBytes as Buffer);
-    expect(properties).toMatchObject({ contentType: 'application/json', deliveryMode: 2, messageId: 'm1' });
+describe('due times', () => {
+  test('to the millisecond; held ones; a node without the plugin; a node that is down', () => {
+    const entry = { vhost: '/', exchange: 'delayed' };
+    expect(readDelayedTables(DUE_TIMES)).toEqual({
+      down: ['rabbit@three'],
+      nodes: [
+        {
+          ...{ node: 'unbroker-18025@localhost', more: false },
+          entries: [
+            { ...entry, dueMs: 1_764_428_400_123, held: false },
+            { ...entry, dueMs: 1_764_428_400_124, held: true },
+          ],
+        },
+        { node: 'rabbit@two', entries: null, more: false },
+      ],
+    });
+  });
+
+  test('more than are read; an answer of another form is no answer', () => {
+    const table = `{[],[{rabbit@one,{resource_table,12000,[{{timed,1},<<"/">>,<<"x">>}]}}]}`;
+    expect(readDelayedTables(table)?.nodes[0]).toMatchObject({ more: true, entries: [{ dueMs: 1 }] });
+    for (const other of ['', 'ok', '{[],[{rabbit@one,{badrpc,nodedown}}]}', '{[],[{1,2}]}', '[]']) {
+      expect(readDelayedTables(other)).toBeNull();
+      expect(readTakenPages(other)).toBeNull();
+    }
+  });
+});
+
+describe('held entries', () => {
+  test('id, due time, queues, properties and body as they were; one that cannot be read has its id', () => {
+    const [page, ...others] = readTakenPages(TAKEN)?.nodes ?? [];
+    expect(others).toEqual([]);
+    expect(page).toMatchObject({ left: 7, unknown: 0, held: 3 });
+    expect(page?.unreadable).toEqual(['Mjhqd1I5aof3UBVvyqmJmhfXiAs+cTwYkGv6mplsxUo=']);
+    const [entry] = page?.entries ?? [];
+    expect(entry).toMatchObject({
+      ...{ id: 'EEgEjn1/VhMTQatx50FFA2EO2s1PhvdU2TLrWWWcHZg=', dueMs: 1_795_994_121_016 },
+      ...{ exchange: 'delayed', routingKeys: ['k'], queues: ['q1', 'q2'] },
+      body: Buffer.from('{"i":7,"pad":"xxxxxxxxxxxxxxxxxxxx"}'),
+    });
+    const { properties, headers } = readProperties(entry?.propertyBytes as Buffer);
+    expect(properties).toMatchObject({ deliveryMode: 2, messageId: 'm7' });
     expect(headers.map(({ key, value }) => [key.toString(), value])).toEqual([
-      ['x-delay', { tag: 'I', value: 60_000 }],
-      ['a', { tag: 't', value: true }],
+      ['x-delay', { tag: 'I', value: 600_007 }],
     ]);
   });
 
-  test('due times only; more than are read; an answer of another form is no answer', () => {
-    const table = `[{rabbit@one,{resource_table,12000,[{1,<<"/">>,<<"x">>,[]}]}}]`;
-    expect(readDelayedTables(table)?.[0]).toMatchObject({
-      more: true,
-      entries: [{ dueMs: 1, routingKeys: [], propertyBytes: null, body: null }],
-    });
-    for (const other of ['', 'ok', '[{rabbit@one,{badrpc,nodedown}}]', '[{1,2}]'])
-      expect(readDelayedTables(other)).toBeNull();
-    expect(delayedTableExpression({ messages: false })).not.toContain('base64');
+  test('names of a virtual host cannot end the expression', () => {
+    const request = { done: ['YQ=='], back: [], hold: 3, maxBytes: 9 };
+    const hostile = takeExpression({ ...request, vhost: '">>], halt(). é' });
+    expect(hostile).toContain(`[[<<${[...Buffer.from('">>], halt(). é')].join(',')}>>,`.slice(1));
+    expect(hostile).not.toContain('halt');
+    expect(takeExpression({ ...request, vhost: '/' })).toContain('[<<"/">>, [<<"YQ==">>], [], 3, 9]');
   });
 });
