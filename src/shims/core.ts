@@ -5,7 +5,7 @@
  */
 import { prepare } from '../enqueue.js';
 import type { Enqueued, Job, Queryable } from '../jobs/job.js';
-import type { PreparedJob, Store } from '../jobs/store.js';
+import type { DeadFilter, JobSearch, PreparedJob, Store } from '../jobs/store.js';
 import type { TemplateTable } from '../notify/template-table.js';
 import { createOperations, type Operations } from '../operations.js';
 import type { Schedules } from '../schedules.js';
@@ -30,6 +30,7 @@ import {
   type ShimJob,
   type ShimResponse,
 } from './contract.js';
+import { type Page, readPage } from './page.js';
 import type { RequestKey, Requests } from './requests.js';
 import {
   changeSchedule,
@@ -155,10 +156,11 @@ export class Core {
       case 'find':
         return this.#find(db, parsed);
       case 'list':
-        return store.search(db, parsed.search);
+        return (await this.#search(db, parsed.search)).jobs;
       case 'list-dead': {
-        const jobs = await store.searchDead(db, parsed.filter, parsed.limit);
-        return { jobs, total: await store.countDeadWhere(db, parsed.filter, MAX_DEAD_COUNTED) };
+        const { jobs, cut } = await this.#searchDead(db, parsed.filter, parsed.limit);
+        const total = await store.countDeadWhere(db, parsed.filter, MAX_DEAD_COUNTED);
+        return { jobs, total, more: cut || jobs.length === parsed.limit };
       }
       case 'list-dead-groups':
         return store.deadGroups(db, parsed.filter, MAX_DEAD_GROUPED);
@@ -189,7 +191,28 @@ export class Core {
 
   get #acts(): ScheduleActs {
     const { store, schedules } = this.#options;
-    return { store, schedules, findJob: (db, of) => this.#find(db, of) };
+    return {
+      store,
+      schedules,
+      findJob: (db, of) => this.#find(db, of),
+      search: async (db, search) => (await this.#search(db, search)).jobs,
+    };
+  }
+
+  #search(db: Queryable, search: JobSearch): Promise<Page> {
+    return readPage(search.limit, search.beforeId, (limit, beforeId) =>
+      this.#options.store.search(db, { ...search, limit, ...(beforeId === undefined ? {} : { beforeId }) }),
+    );
+  }
+
+  #searchDead(db: Queryable, filter: DeadFilter, limit: number): Promise<Page> {
+    return readPage(limit, filter.beforeId, (count, beforeId) =>
+      this.#options.store.searchDead(
+        db,
+        { ...filter, ...(beforeId === undefined ? {} : { beforeId }) },
+        count,
+      ),
+    );
   }
 
   async #enqueue(db: Queryable, { jobs, readBack }: Enqueue, batched: boolean): Promise<EnqueueResult> {
@@ -239,21 +262,24 @@ export class Core {
 
   /** The act on each of them that is in a state for it. */
   async #changeMany(db: Queryable, { act, of, scope, limit }: ChangeMany): Promise<ChangedMany> {
-    const { store } = this.#options;
     if ('ids' in of) {
       const found: (Job | null)[] = [];
-      for (const id of of.ids) found.push(await this.#find(db, { id, scope }));
+      for (const id of of.ids) {
+        const job = await this.#find(db, { id, scope });
+        // Five hundred payloads are not kept for a look at their states.
+        found.push(job === null ? null : { ...job, payloadText: null });
+      }
       const wanted = found.filter((job): job is Job => job !== null).filter((job) => fits(act, job));
       const changed = new Set(await this.#actOn(db, act, wanted));
       const missed = of.ids.filter((_, index) => !changed.has(found[index]?.id ?? ''));
       return { changed: [...changed], missed, more: false };
     }
-    const found =
+    const { jobs: found, cut } =
       'dead' in of
-        ? await store.searchDead(db, of.dead, limit + 1)
-        : await store.search(db, { ...of.search, limit: limit + 1 });
+        ? await this.#searchDead(db, of.dead, limit + 1)
+        : await this.#search(db, { ...of.search, limit: limit + 1 });
     const wanted = found.slice(0, limit).filter((job) => inScope(job, scope) && fits(act, job));
-    return { changed: await this.#actOn(db, act, wanted), missed: [], more: found.length > limit };
+    return { changed: await this.#actOn(db, act, wanted), missed: [], more: cut || found.length > limit };
   }
 
   #actOn(db: Queryable, act: Change['act'], jobs: readonly Job[]): Promise<string[]> {

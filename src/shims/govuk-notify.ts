@@ -242,7 +242,8 @@ const list = route<Listing>({
   render(jobs, { asked }) {
     const own = jobs.filter(({ source }) => source === SOURCE);
     const current = `/v2/notifications${asked === '' ? '' : `?${asked}`}`;
-    const oldest = jobs.length === PAGE ? jobs.at(-1) : undefined;
+    // A short page may have been cut; the service itself gives the link with every page that is not empty.
+    const oldest = jobs.at(-1);
     const links = {
       current,
       ...(oldest === undefined ? {} : { next: `/v2/notifications?older_than=${uuidOf(oldest.id)}` }),

@@ -72,6 +72,7 @@ export interface Find {
   readonly scope: Scope;
 }
 
+/** The newest first. The list ends early at 16 MiB of payloads; `beforeId` goes on. */
 export interface List {
   readonly type: 'list';
   readonly search: JobSearch;
@@ -267,7 +268,8 @@ interface Results {
   readonly enqueue: EnqueueResult;
   readonly find: Job | null;
   readonly list: readonly Job[];
-  readonly 'list-dead': { readonly jobs: readonly Job[]; readonly total: number };
+  /** `more`: there may be more below the last. */
+  readonly 'list-dead': { readonly jobs: readonly Job[]; readonly total: number; readonly more: boolean };
   readonly 'list-dead-groups': readonly DeadGroup[];
   readonly change: ChangeResult;
   readonly 'change-many': ChangedMany;

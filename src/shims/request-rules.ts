@@ -15,7 +15,11 @@ export const SERVER_LIMITS = {
   headersTimeoutMs: 8_000,
   requestTimeoutMs: 30_000,
   keepAliveTimeoutMs: 65_000,
+  /** Without a byte in either direction, also while an answer is not read; longer than an answer may take. */
+  stalledMs: 60_000,
   connections: 1_000,
+  /** Of long lists that are not read yet, all connections together. */
+  answerBytes: 134_217_728,
   /** A request whose transaction takes longer is answered 503; it may still commit. */
   answerTimeoutMs: 30_000,
 } as const;
@@ -31,6 +35,30 @@ export interface RequestHead {
 
 const notFound = (): Refusal => new Refusal(404, 'not-found', 'no such route');
 
+/** Node takes the first of two, a proxy before it perhaps the last. */
+const ONCE = new Set([
+  'authorization',
+  'content-encoding',
+  'content-type',
+  'host',
+  'idempotency-key',
+  'x-api-key',
+  'x-key',
+  'x-signature',
+  'x-timestamp',
+]);
+
+function comesTwice(rawHeaders: readonly string[]): boolean {
+  const seen = new Set<string>();
+  for (let n = 0; n < rawHeaders.length; n += 2) {
+    const name = rawHeaders[n]?.toLowerCase() ?? '';
+    if (!ONCE.has(name)) continue;
+    if (seen.has(name)) return true;
+    seen.add(name);
+  }
+  return false;
+}
+
 /** The request line and the headers as a whole. `rawPath`: its route takes the rest of the path as it is. */
 export function refuseHead(head: RequestHead, rawPath = false): Refusal | null {
   const url = head.url ?? '';
@@ -38,10 +66,15 @@ export function refuseHead(head: RequestHead, rawPath = false): Refusal | null {
     return new Refusal(431, 'too-many-headers', `there are more than ${SERVER_LIMITS.headerCount} headers`);
   if (head.httpVersion !== '1.1')
     return new Refusal(400, 'http-version', 'only HTTP/1.1 is spoken here (nginx: proxy_http_version 1.1)');
+  if (comesTwice(head.rawHeaders))
+    return new Refusal(400, 'duplicate-header', 'a header that says one thing comes twice');
+  if ((head.headers['transfer-encoding'] ?? 'chunked').toString().toLowerCase() !== 'chunked')
+    return new Refusal(400, 'transfer-encoding', 'only chunked is understood as a transfer encoding');
   if (!url.startsWith('/')) return new Refusal(400, 'absolute-uri', 'the request target is not a path');
   if (url.length > SERVER_LIMITS.urlLength)
     return new Refusal(414, 'uri-too-long', 'the request target is too long');
   if (rawPath) return null;
+  if (url.includes('#')) return new Refusal(400, 'fragment', 'the request target holds a fragment');
   const path = url.split('?', 1)[0] ?? '';
   // Nobody has to agree with us on what a dot, a slash, a NUL or a percent sign inside an escape means.
   if (/%(?:2e|2f|5c|25|00)|\/\/|\\|\/\.\.?(?:\/|$)/i.test(path) || !isDecodable(path)) return notFound();
@@ -57,6 +90,8 @@ function isDecodable(text: string): boolean {
   }
 }
 
+const UTF8 = /^\s*charset\s*=\s*("?)utf-?8\1\s*$/;
+
 /** Of a request that carries a body: its media type, encoding and announced length, before a byte is read. */
 export function refuseBodyHead(head: RequestHead, maxBytes: number, anyMedia = false): Refusal | null {
   const { 'content-length': length, 'content-encoding': encoding, 'content-type': type } = head.headers;
@@ -66,16 +101,12 @@ export function refuseBodyHead(head: RequestHead, maxBytes: number, anyMedia = f
   if (anyMedia || !hasBody(head)) return null;
   const [media = '', ...parameters] = String(type ?? '')
     .toLowerCase()
-    .split(';')
-    .map((part) => part.trim());
-  if (!/^application\/(?:[a-z0-9.+-]+\+)?json$/.test(media))
+    .split(';');
+  if (!/^application\/(?:[a-z0-9.+-]+\+)?json$/.test(media.trim()))
     return new Refusal(415, 'media-type', 'the body must be application/json');
-  const charset = parameters
-    .find((part) => part.startsWith('charset='))
-    ?.slice(8)
-    .replace(/"/g, '');
-  if (charset !== undefined && charset !== 'utf-8' && charset !== 'utf8')
-    return new Refusal(415, 'charset', 'the body must be UTF-8');
+  // Every one of them: two parsers would pick different ones of two.
+  const others = parameters.filter((part) => /^\s*charset\s*=/.test(part) && !UTF8.test(part));
+  if (others.length > 0) return new Refusal(415, 'charset', 'the body must be UTF-8');
   return null;
 }
 
@@ -159,6 +190,8 @@ export function traceparentOf(head: RequestHead): string | null {
 
 /** Without keys only this machine may ask, and not a web page that resolves its own name to loopback. */
 export function isLoopbackHost(head: RequestHead): boolean {
-  const host = String(head.headers['host'] ?? '').replace(/:\d+$/, '');
+  const host = String(head.headers['host'] ?? '')
+    .toLowerCase()
+    .replace(/:\d{1,5}$/, '');
   return host === 'localhost' || host === '[::1]' || /^127(?:\.\d{1,3}){3}$/.test(host);
 }

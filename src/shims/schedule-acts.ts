@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Job, Queryable, Schedule } from '../jobs/job.js';
-import type { Store } from '../jobs/store.js';
+import type { JobSearch, Store } from '../jobs/store.js';
 import type { Schedules } from '../schedules.js';
 import {
   type ChangedSchedule,
@@ -19,12 +19,14 @@ import {
   type ScheduleDraft,
   type Scope,
 } from './operations.js';
+import { type Page, readPage } from './page.js';
 
 export interface ScheduleActs {
   readonly store: Store;
   readonly schedules: Schedules;
   /** A job by its id or key, if it is in the scope. */
   findJob(db: Queryable, of: { readonly id: string; readonly scope: Scope }): Promise<Job | null>;
+  search(db: Queryable, search: JobSearch): Promise<readonly Job[]>;
 }
 
 /** A schedule of this scope, by name. */
@@ -71,8 +73,22 @@ export async function findSchedule(
     schedule,
     job: null,
     nextRuns: nextRuns === undefined ? [] : ((await acts.schedules.nextRuns(db, id, nextRuns)) ?? []),
-    history: history === undefined ? [] : await acts.schedules.scheduleHistory(db, id, history),
+    history: history === undefined ? [] : (await readHistory(acts, db, id, history)).jobs,
   };
+}
+
+function readHistory(
+  { schedules }: ScheduleActs,
+  db: Queryable,
+  name: string,
+  { limit, beforeId }: NonNullable<FindSchedule['history']>,
+): Promise<Page> {
+  return readPage(limit, beforeId, (count, before) =>
+    schedules.scheduleHistory(db, name, {
+      limit: count,
+      ...(before === undefined ? {} : { beforeId: before }),
+    }),
+  );
 }
 
 export async function listSchedules(
@@ -87,7 +103,7 @@ export async function listSchedules(
         ? []
         : [one]
       : await acts.schedules.listSchedules(db, { source: scope.sourcePrefix ?? '', limit });
-  return { schedules, jobs: search === null ? [] : await acts.store.search(db, search) };
+  return { schedules, jobs: search === null ? [] : await acts.search(db, search) };
 }
 
 const UNCHANGED = { schedule: null, job: null, changed: false, fired: null };

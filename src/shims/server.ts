@@ -1,7 +1,7 @@
 /**
- * The HTTP server: mounts contracts on the framework and keeps what is about connections: limits, timeouts, refusals
+ * The HTTP server: mounts contracts on the framework and keeps what is about requests as such: limits, timeouts, refusals
  * that leave a body unread, log lines without payload, stopping. The only file that knows the framework; the rules a
- * request passes are door.ts.
+ * request passes are door.ts, those of a connection connections.ts.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -11,6 +11,7 @@ import { within } from '../jobs/signal.js';
 import { errorFields, type Log } from '../log.js';
 import { AccessLog, type Answered } from './access-log.js';
 import { ANONYMOUS, type Principal } from './auth.js';
+import { Connections } from './connections.js';
 import { type Contract, isRefusal, problem, Refusal, type ShimResponse } from './contract.js';
 import { Door, type DoorOptions, type Mounted, mountedRoute, renderRefusal } from './door.js';
 import { openApi } from './openapi.js';
@@ -52,6 +53,8 @@ declare module 'fastify' {
 const PING_TIMEOUT_MS = 2_000;
 const HEALTH: readonly (string | undefined)[] = ['/livez', '/readyz'];
 const NOT_READY: ShimResponse = { status: 503, body: '{"status":"not ready"}' };
+/** Characters; shorter answers are not counted. */
+const LONG_ANSWER = 65_536;
 /** After a refusal that leaves a body unread: how much of it, and how long, is read away before the connection goes. */
 const LINGER = { bytes: 2_097_152, ms: 1_000 } as const;
 
@@ -74,7 +77,14 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   const access = new AccessLog(options.log);
-  addHooks(app, door, options, access);
+  const connections = new Connections(app.server, {
+    max: limits.connections,
+    onFull: (since) =>
+      options.log.warn({ ...since }, 'there are more connections than serve.maxConnections allows'),
+  });
+  addTurns(app, connections);
+  limitAnswers(app, limits.answerBytes);
+  addHooks(app, door, options, access, connections);
   for (const contract of options.contracts) {
     for (const route of contract.routes) mount(app, door, mountedRoute(contract, route));
   }
@@ -85,7 +95,7 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
   });
   const document = JSON.stringify(openApi(options.contracts, keys.length > 0));
   app.get('/openapi.json', (_request, reply) => send(reply, { status: 200, body: document }));
-  answerExpectations(app, door);
+  answerExpectations(app, door, connections);
 
   return {
     async listen({ host, port }) {
@@ -129,19 +139,59 @@ function createApp(limits: Limits, tls: ShimServerOptions['tls']): FastifyInstan
     exposeHeadRoutes: false,
     bodyLimit: limits.bodyBytes,
     requestTimeout: limits.requestTimeoutMs,
+    connectionTimeout: limits.stalledMs,
     keepAliveTimeout: limits.keepAliveTimeoutMs,
     return503OnClosing: false,
     forceCloseConnections: 'idle',
     routerOptions: { maxParamLength: 600 },
     ...(tls === undefined ? { http } : { https }),
-    clientErrorHandler: onClientError,
     // A path that cannot be decoded never reaches a hook; the framework's own answer would quote it.
     frameworkErrors: (_error, _request, reply) => {
       send(reply, problem(new Refusal(404, 'not-found', 'no such route')));
     },
   });
-  app.server.maxConnections = limits.connections;
   return app;
+}
+
+/** Before anything else: one request at a time on a connection. */
+function addTurns(app: FastifyInstance, connections: Connections): void {
+  app.server.removeAllListeners('clientError').on('clientError', (error, socket) => {
+    onClientError(error, socket as Socket, connections);
+  });
+  app.addHook('onRequest', (request, reply, next) => connections.enter(request.raw, reply.raw, () => next()));
+  app.addHook('preHandler', (request, _reply, next) => {
+    connections.working(request.raw.socket);
+    next();
+  });
+  app.addHook('onSend', ({ raw: { socket } }, reply, _payload, next) => {
+    connections.answering(socket);
+    if (!reply.raw.shouldKeepAlive || reply.getHeader('connection') === 'close') connections.last(socket);
+    next();
+  });
+}
+
+/** Long lists that clients do not read, or read slowly, stay in our memory: no more than so much at once. */
+function limitAnswers(app: FastifyInstance, maxLength: number): void {
+  let length = 0;
+  app.addHook('onSend', ({ method }, reply, payload, next) => {
+    if (method !== 'GET' || typeof payload !== 'string' || payload.length < LONG_ANSWER) {
+      next(null, payload);
+      return;
+    }
+    if (length + payload.length > maxLength) {
+      const { status, headers, body } = problem(
+        new Refusal(503, 'overloaded', 'too many long lists at once'),
+      );
+      reply.code(status).headers({ ...headers, 'retry-after': '1' });
+      next(null, body);
+      return;
+    }
+    length += payload.length;
+    reply.raw.once('close', () => {
+      length -= payload.length;
+    });
+    next(null, payload);
+  });
 }
 
 /** What every request passes on its way in and out. */
@@ -150,7 +200,12 @@ function addHooks(
   door: Door,
   { log, onAnswered }: ShimServerOptions,
   access: AccessLog,
+  connections: Connections,
 ): void {
+  const refuse = (request: FastifyRequest, reply: FastifyReply, response: ShimResponse, unread: boolean) => {
+    if (unread) connections.last(request.raw.socket);
+    sayNo(request, reply, response, unread);
+  };
   app.addHook('onRequest', (request, reply, next) => {
     const { mounted } = request.routeOptions.config;
     // Health is asked by machines that have no key.
@@ -227,7 +282,7 @@ function answers(ping: () => Promise<unknown>): Promise<boolean> {
 }
 
 /** A request that was never one: the parser refused it, or it came too slowly. */
-function onClientError(error: Error & { code?: string }, socket: Socket): void {
+function onClientError(error: Error & { code?: string }, socket: Socket, connections: Connections): void {
   if (error.code === 'ECONNRESET' || !socket.writable) {
     socket.destroy();
     return;
@@ -238,34 +293,28 @@ function onClientError(error: Error & { code?: string }, socket: Socket): void {
       : error.code === 'ERR_HTTP_REQUEST_TIMEOUT'
         ? new Refusal(408, 'too-slow', 'the request did not arrive in time')
         : new Refusal(400, 'malformed', 'this is not an HTTP request');
-  const content = problem(refusal).body ?? '';
-  const head = [
-    `HTTP/1.1 ${refusal.status} Refused`,
-    'content-type: application/problem+json',
-    `content-length: ${Buffer.byteLength(content)}`,
-    'connection: close',
-  ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${content}`);
-  socket.destroySoon();
+  connections.refuse(socket, refusal);
 }
 
 /** `Expect: 100-continue`: say no before the body is sent, or let it come. */
-function answerExpectations(app: FastifyInstance, door: Door): void {
-  const sayNo = (response: ServerResponse, refusal: Refusal): void => {
-    const { status, headers, body } = problem(refusal);
-    response.writeHead(status, { ...headers, connection: 'close' }).end(body);
-  };
+function answerExpectations(app: FastifyInstance, door: Door, connections: Connections): void {
+  const refuse = (request: IncomingMessage, response: ServerResponse, refusal: Refusal): void =>
+    connections.enter(request, response, () => {
+      connections.last(request.socket);
+      const { status, headers, body } = problem(refusal);
+      response.writeHead(status, { ...headers, connection: 'close' }).end(body);
+    });
   app.server.on('checkContinue', (request: IncomingMessage, response: ServerResponse) => {
     const admitted = door.admit(request, null, certificateOf(request));
     if (isRefusal(admitted)) {
-      sayNo(response, admitted);
+      refuse(request, response, admitted);
       return;
     }
     response.writeContinue();
     app.server.emit('request', request, response);
   });
-  app.server.on('checkExpectation', (_request, response: ServerResponse) => {
-    sayNo(response, new Refusal(417, 'expectation', 'only 100-continue can be expected'));
+  app.server.on('checkExpectation', (request: IncomingMessage, response: ServerResponse) => {
+    refuse(request, response, new Refusal(417, 'expectation', 'only 100-continue can be expected'));
   });
 }
 
@@ -282,7 +331,7 @@ function send(reply: FastifyReply, { status, headers = {}, body }: ShimResponse)
  * client that is still writing would see the reset instead of the answer. So the answer goes out whole, a bounded rest
  * is read away, and then the connection ends.
  */
-function refuse(request: FastifyRequest, reply: FastifyReply, response: ShimResponse, unread: boolean): void {
+function sayNo(request: FastifyRequest, reply: FastifyReply, response: ShimResponse, unread: boolean): void {
   if (!unread) {
     send(reply, response);
     return;

@@ -164,21 +164,16 @@ function countOf(text: string | undefined): number {
 /** Dead letters of this contract only. */
 const DEAD = { kind: QSTASH_DELIVER };
 
-interface ListDlq extends ListDead {
-  readonly asked: number;
-}
-
-const listDlq = route<ListDlq>({
+const listDlq = route<ListDead>({
   method: 'GET',
   path: '/v2/dlq',
   parse(request) {
     const { cursor, count } = queryOf(request, ['cursor', 'count']);
     if (cursor !== undefined && !/^[1-9]\d{0,17}$/.test(cursor)) throw bad('the cursor is not valid');
     const filter = cursor === undefined ? DEAD : { ...DEAD, beforeId: cursor };
-    const asked = countOf(count);
-    return { type: 'list-dead', filter, limit: asked, asked };
+    return { type: 'list-dead', filter, limit: countOf(count) };
   },
-  render({ jobs }, { asked }) {
+  render({ jobs, more }) {
     const messages = jobs.map((job) => {
       const { status, body } = responseOf(job.progress);
       return objectText({
@@ -188,7 +183,7 @@ const listDlq = route<ListDlq>({
         responseBody: body === undefined ? undefined : JSON.stringify(body),
       });
     });
-    const cursor = jobs.length === asked ? JSON.stringify(jobs.at(-1)?.id) : undefined;
+    const cursor = more ? JSON.stringify(jobs.at(-1)?.id) : undefined;
     return jsonResponse(200, objectText({ messages: `[${messages.join(',')}]`, cursor }));
   },
 });
