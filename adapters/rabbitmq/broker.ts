@@ -81,7 +81,7 @@ export interface ConnectOptions {
   readonly frameMax?: number;
   /** Default 20. Twice this and a peer that says nothing is gone. */
   readonly heartbeatS?: number;
-  /** How long a connection and an answer may take. Default 10,000 and 15,000. */
+  /** How long a connection and an answer may take, at most 10,000 and 15,000, which are the default. */
   readonly answerWithinMs?: number;
   /** The broker stops (reason) or resumes (null) taking messages: memory, disk. */
   onBlocked?(reason: string | null): void;
@@ -100,7 +100,7 @@ export async function connectBroker(url: string, options: ConnectOptions = {}): 
       {
         noDelay: true,
         keepAlive: true,
-        timeout: answerWithinMs ?? CONNECT_TIMEOUT_MS,
+        timeout: Math.min(CONNECT_TIMEOUT_MS, answerWithinMs ?? CONNECT_TIMEOUT_MS),
         clientProperties: { connection_name: 'unbroker' },
       },
     );
@@ -109,12 +109,13 @@ export async function connectBroker(url: string, options: ConnectOptions = {}): 
   }
   model.on('blocked', (reason) => onBlocked?.(String(reason)));
   model.on('unblocked', () => onBlocked?.(null));
-  const answered: Answered = (asked, late = silent) => withinTime(asked, late, answerWithinMs);
+  const answered: Answered = (asked, late = silent, maxMs = ANSWER_TIMEOUT_MS) =>
+    withinTime(asked, late, Math.min(maxMs, answerWithinMs ?? maxMs));
   return openBroker(model, decodeURIComponent(target.vhost) || '/', target.username, answered);
 }
 
 /** The answer, or an error when it takes too long. */
-type Answered = <T>(asked: Promise<T>, late?: () => Error) => Promise<T>;
+type Answered = <T>(asked: Promise<T>, late?: () => Error, maxMs?: number) => Promise<T>;
 
 function openBroker(model: ChannelModel, vhost: string, user: string, answered: Answered): Broker {
   keepPropertyBytes(model.connection as unknown as FrameReader);
@@ -168,18 +169,14 @@ function openBroker(model: ChannelModel, vhost: string, user: string, answered: 
       closing = true;
       // The client's close never settles when the socket ends before the broker's answer; left alone, a socket whose other
       // end is gone keeps the process.
-      await withinTime(model.close(), silent, CLOSE_TIMEOUT_MS).catch(() => undefined);
+      await answered(model.close(), silent, CLOSE_TIMEOUT_MS).catch(() => undefined);
       (model.connection as unknown as FrameReader).stream.destroy();
     },
   };
 }
 
 /** A quorum queue without a leader may never answer, and a broker that hangs answers nothing. */
-async function withinTime<T>(
-  asked: Promise<T>,
-  late: () => Error,
-  maxMs: number = ANSWER_TIMEOUT_MS,
-): Promise<T> {
+async function withinTime<T>(asked: Promise<T>, late: () => Error, maxMs: number): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const timeout = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(late()), maxMs);

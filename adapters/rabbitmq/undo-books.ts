@@ -31,6 +31,8 @@ export interface UndoBooksInput {
   readonly stripped: readonly { readonly word: string; readonly count: number }[];
   /** Jobs that somebody else ended although their message went back. */
   readonly takenMeanwhile: number;
+  /** Of a bridge: given back, and perhaps the second row of one message. */
+  readonly possibleDoubles: number;
   readonly ambiguous: boolean;
 }
 
@@ -52,11 +54,17 @@ const STAYED: Readonly<Record<KeptRow['reason'], string>> = {
   left: 'stayed as they are',
 };
 
-function remarksOf({ kept, takenMeanwhile, ambiguous }: UndoBooksInput, difference: number): string[] {
+function remarksOf(input: UndoBooksInput, difference: number): string[] {
+  const { kept, takenMeanwhile, possibleDoubles, ambiguous } = input;
   const remarks = kept.map(({ reason, count }) => `${count} jobs ${STAYED[reason]}: not given back.`);
   if (takenMeanwhile > 0) {
     remarks.push(
       `${takenMeanwhile} jobs were taken out of our hands while their messages went back: look for doubles.`,
+    );
+  }
+  if (possibleDoubles > 0) {
+    remarks.push(
+      `${possibleDoubles} of those that went back could be doubles: a bridge was interrupted and they have no id.`,
     );
   }
   if (ambiguous) remarks.push('A person chose what became of messages whose fate the counts could not tell.');

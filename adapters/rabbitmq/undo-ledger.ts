@@ -289,7 +289,17 @@ select word, count(*)::float8 as count
 from ${moves} m, unnest(string_to_array(m.stripped, ' ')) as word
 where m.undo = $1 and m.state = 'moved' group by word order by word`,
 
-    /** A bridge must not take what was given back for what it has taken. */
+    /** Of what went back, how many a bridge had to write although they may have been there. */
+    possibleDoubles: `
+select count(*)::float8 as count
+from ${moves} m join ${ledger} l on l.batch = m.batch and l.position = m.position
+where m.undo = $1 and m.state = 'moved' and 'possible-double' = any (string_to_array(l.note, ' '))`,
+
+    /**
+     * A bridge must not take what was given back for what it has taken. By contents: the like of it in another queue is
+     * forgotten, too, which at worst makes a second job of what is published there a second time; a key too many would make
+     * none of what comes back.
+     */
     forgetKeys: `
 delete from ${s}.drain_keys k
 using ${moves} m join ${ledger} l on l.batch = m.batch and l.position = m.position
@@ -381,6 +391,8 @@ export function createUndoLedger(schema: string) {
     kept: (db: Queryable, runs: readonly string[]) => rows<KeptRow>(db, sql.kept, [runs]),
 
     stripped: (db: Queryable, id: string) => rows<{ word: string; count: number }>(db, sql.stripped, [id]),
+
+    possibleDoubles: (db: Queryable, id: string) => count(db, sql.possibleDoubles, [id]),
 
     forgetKeys: (db: Queryable, id: string) => rows(db, sql.forgetKeys, [id]),
 

@@ -13,7 +13,7 @@ import { type Broker, connectBroker } from './broker.js';
 import { createLedger, type Ledger, type RunKey, type RunRow } from './ledger.js';
 import { leaseLost, RunLease } from './run-lease.js';
 import { stableCount } from './totals.js';
-import { closeUndoBooks, type UndoBooks } from './undo-books.js';
+import { closeUndoBooks, type UndoBooks, type UndoBooksInput } from './undo-books.js';
 import { drainOpen, groupMissing, held, isTransient, translate, withReason } from './undo-errors.js';
 import { type CandidateFilter, createUndoLedger, type DrainedGroup, type UndoLedger } from './undo-ledger.js';
 import { type Prepared, UndoMessages } from './undo-messages.js';
@@ -55,7 +55,10 @@ export interface UndoOptions {
   readonly unacked?: ((queues: readonly string[]) => Promise<number | null>) | undefined;
   /** Counts and reads, publishes and writes nothing. */
   readonly dryRun?: boolean;
-  /** How long the broker may take for a confirm, an answer, a connection. Default 120,000, 15,000 and 10,000. */
+  /**
+   * How long the servers may take: default 120,000 for a confirm, 15,000 for an answer of the broker, 10,000 for a connection,
+   * 300,000 for an answer of the database.
+   */
   readonly answerWithinMs?: number;
   /** Attempts in a row that mark nothing. Default 6. */
   readonly maxFruitlessAttempts?: number;
@@ -86,6 +89,7 @@ const DATABASE_WITHIN_MS = 300_000;
 const MAX_FRUITLESS_ATTEMPTS = 6;
 const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 10_000;
+const NOTHING = { initial: 0, moved: 0, remaining: 0, possibleDoubles: 0 } as const;
 
 /** What is drained from the broker behind the URL, by group. */
 export async function drainedGroups(
@@ -143,8 +147,8 @@ class GroupUndo {
   learned = false;
 
   constructor(private readonly options: UndoOptions) {
-    const { pool, schema, signal, leaseMs = LEASE_MS } = options;
-    this.#pool = patient(pool, DATABASE_WITHIN_MS);
+    const { pool, schema, signal, leaseMs = LEASE_MS, answerWithinMs = DATABASE_WITHIN_MS } = options;
+    this.#pool = patient(pool, answerWithinMs);
     this.#ledger = createLedger(schema);
     this.#undo = createUndoLedger(schema);
     const { renew } = this.#undo;
@@ -352,7 +356,8 @@ class GroupUndo {
     await this.#undo.forgetKeys(this.#pool, run.id);
     const moved = await this.#undo.countMoved(this.#pool, run.id);
     const stripped = await this.#undo.stripped(this.#pool, run.id);
-    const books = await this.#books(group, { initial, moved, remaining: total, stripped });
+    const possibleDoubles = await this.#undo.possibleDoubles(this.#pool, run.id);
+    const books = await this.#books(group, { initial, moved, remaining: total, stripped, possibleDoubles });
     if (!(await this.#undo.finish(this.#pool, run.id, holder.name, books))) throw leaseLost();
     return this.#result(run.id, signal?.aborted === true, books);
   }
@@ -366,7 +371,7 @@ class GroupUndo {
 
   async #books(
     { runs }: DrainedGroup,
-    counted: Pick<Parameters<typeof closeUndoBooks>[0], 'initial' | 'moved' | 'remaining' | 'stripped'>,
+    counted: Omit<UndoBooksInput, 'kept' | 'refused' | 'takenMeanwhile' | 'ambiguous'>,
   ): Promise<UndoBooks> {
     return closeUndoBooks({
       ...counted,
@@ -378,7 +383,7 @@ class GroupUndo {
   }
 
   async #nothing(group: DrainedGroup): Promise<UndoResult> {
-    const books = await this.#books(group, { initial: 0, moved: 0, remaining: 0, stripped: [] });
+    const books = await this.#books(group, { ...NOTHING, stripped: [] });
     return this.#result(null, false, books);
   }
 
@@ -400,14 +405,14 @@ class GroupUndo {
       }
     }
     const stripped = [...words].map(([word, count]) => ({ word, count }));
-    const remaining = moved;
-    return this.#result(null, false, await this.#books(group, { initial: 0, moved, remaining, stripped }));
+    const books = await this.#books(group, { ...NOTHING, moved, remaining: moved, stripped });
+    return this.#result(null, false, books);
   }
 
   aborted(): UndoResult {
     const { initial, moved } = { initial: this.#run?.initial ?? 0, moved: this.#moved };
     const books = closeUndoBooks({
-      ...{ initial, moved, remaining: initial + moved, stripped: [], kept: [], refused: {} },
+      ...{ ...NOTHING, initial, moved, remaining: initial + moved, stripped: [], kept: [], refused: {} },
       ...{ takenMeanwhile: 0, ambiguous: false },
     });
     return this.#result(this.#run?.id ?? null, true, books);

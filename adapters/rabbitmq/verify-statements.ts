@@ -24,6 +24,10 @@ export interface VerifiedRun {
   readonly ledger: number;
   readonly moved: number;
   readonly moving: number;
+  /** Of a bridge, by its findings. */
+  readonly late: number;
+  readonly repeats: number;
+  readonly possibleDoubles: number;
 }
 
 export interface LedgerRow {
@@ -72,8 +76,12 @@ select r.id::text, r.group_name as "group", r.mode, r.queues, r.initial::float8 
        (select count(*)::float8 from ${s}.drain_batches b join ${s}.drain_ledger l on l.batch = b.id
         where b.run = r.id) as ledger,
        (select count(*)::float8 from ${s}.drain_moves m where m.undo = r.id and m.state = 'moved') as moved,
-       (select count(*)::float8 from ${s}.drain_moves m where m.undo = r.id and m.state = 'moving') as moving
-from ${s}.drain_runs r
+       (select count(*)::float8 from ${s}.drain_moves m where m.undo = r.id and m.state = 'moving') as moving,
+       p.late, p.repeats, p."possibleDoubles"
+from ${s}.drain_runs r, lateral (
+  select coalesce(sum(messages), 0)::float8 as late, coalesce(sum(repeats), 0)::float8 as repeats,
+         coalesce(sum(possible_doubles), 0)::float8 as "possibleDoubles"
+  from ${s}.drain_publishers where run = r.id) p
 where r.broker = $1 and r.vhost = $2
 order by r.id`,
 
@@ -99,6 +107,23 @@ from fitting join ${s}.drain_ledger l on l.batch = fitting.batch and l.position 
 left join ${s}.drain_moves m on m.batch = l.batch and m.position = l.position and m.state = 'moved'
 where fitting.before <= $4
 order by l.position`,
+
+    /**
+     * Of a run's messages those that a bridge would take for new if they came again: not given back, and their key is gone.
+     * A stream has no keys: its offset says what was read.
+     */
+    forgotten: `
+select count(*)::float8 as count
+from ${s}.drain_batches b join ${s}.drain_ledger l on l.batch = b.id
+where b.run = $1 and b.queue <> all ($2::text[])
+  and not exists (select from ${s}.drain_keys k where k.fingerprint = l.fingerprint)
+  and not exists (
+    select from ${s}.drain_moves m join ${s}.drain_ledger back on back.batch = m.batch and back.position = m.position
+    where m.state = 'moved' and back.fingerprint = l.fingerprint)`,
+
+    /** Queues that are read by offset. */
+    streams: `
+select queue from ${s}.drain_offsets where broker = $1 and vhost = $2`,
 
     /** The input of jobs as the ledger has it, beside the input that they have. */
     compare: `
@@ -128,6 +153,12 @@ export function createVerifier(schema: string) {
     (await db.query(text, values)).rows as T[];
   return {
     runs: (db: Queryable, broker: string, vhost: string) => rows<VerifiedRun>(db, sql.runs, [broker, vhost]),
+
+    forgotten: async (db: Queryable, run: string, streams: readonly string[]) =>
+      (await rows<{ count: number }>(db, sql.forgotten, [run, streams]))[0]?.count ?? 0,
+
+    streams: async (db: Queryable, broker: string, vhost: string) =>
+      (await rows<{ queue: string }>(db, sql.streams, [broker, vhost])).map(({ queue }) => queue),
 
     batches: async (db: Queryable, run: string) =>
       (await rows<{ id: string }>(db, sql.batches, [run])).map(({ id }) => id),

@@ -5,7 +5,9 @@
  * difference is a finding.
  */
 import { createHash } from 'node:crypto';
+import { UnbrokerError } from '../../src/errors.js';
 import type { Queryable } from '../../src/jobs/job.js';
+import { patient } from '../../src/jobs/patience.js';
 import type { Broker } from './broker.js';
 import { readDelivery } from './delivery.js';
 import type { Rules } from './drain-config.js';
@@ -42,6 +44,8 @@ export interface GroupProof {
   readonly states: Readonly<Record<string, number>>;
   readonly excluded: number;
   readonly givenBack: number;
+  /** Of bridges: rows that may be the second one of their message. */
+  readonly possibleDoubles: number;
   /** Ready messages now, and what the last books left there; null = there is nothing to compare with. */
   readonly inQueues: number;
   readonly expectedInQueues: number | null;
@@ -73,6 +77,8 @@ export interface VerifyOptions {
 }
 
 const PAGE = { rows: 1_000, bytes: 8 * 1_048_576 } as const;
+/** Some questions read the whole ledger. */
+const DATABASE_WITHIN_MS = 600_000;
 /** Messages that one look at a queue reads. */
 const MAX_LOOKED_AT = 10_000;
 const LISTED = 20;
@@ -80,14 +86,23 @@ const LISTED = 20;
 export async function verifyDrains(options: VerifyOptions): Promise<GroupProof[]> {
   const { pool, schema, broker, groups } = options;
   const verifier = createVerifier(schema);
-  const runs = await verifier.runs(pool, broker.cluster, broker.vhost);
-  const names = [...new Set(runs.map(({ group }) => group))].filter((name) => groups?.includes(name) ?? true);
+  const bounded = { ...options, pool: patient(pool, DATABASE_WITHIN_MS) };
   const proofs: GroupProof[] = [];
-  for (const name of names) {
-    const own = runs.filter(({ group }) => group === name);
-    proofs.push(await new GroupVerifier(options, verifier, name, own).prove());
+  try {
+    const runs = await verifier.runs(bounded.pool, broker.cluster, broker.vhost);
+    const names = [...new Set(runs.map(({ group }) => group))];
+    for (const name of names.filter((each) => groups?.includes(each) ?? true)) {
+      const own = runs.filter(({ group }) => group === name);
+      proofs.push(await new GroupVerifier(bounded, verifier, name, own).prove());
+    }
+    return proofs;
+  } catch (error) {
+    if (!(error instanceof UnbrokerError) || error.code !== 'database-slow') throw error;
+    throw new UnbrokerError('database-slow', error.message, {
+      hint: 'Look at the database, then run again: verify writes nothing.',
+      cause: error,
+    });
   }
-  return proofs;
 }
 
 /** A sum of 64-bit hashes that forgets the order. */
@@ -130,6 +145,7 @@ class GroupVerifier {
     for (const run of this.runs) this.#checkCounts(run);
     const drains = this.runs.filter(({ mode }) => mode !== 'undo');
     for (const run of drains) await this.#readLedger(run);
+    await this.#checkKeys();
     const states = await this.#countJobs(drains);
     const { inQueues, expectedInQueues } = await this.#countQueues();
     const seen = await this.#look(expectedInQueues === inQueues);
@@ -142,6 +158,7 @@ class GroupVerifier {
       ...{ written: this.#written.side, reckoned: this.#reckoned.side },
       ...{ inputs: this.#inputs.side, jobs: this.#jobs.side, pruned: this.#pruned, states },
       ...{ excluded: this.#excluded, givenBack: this.#givenBack, inQueues, expectedInQueues },
+      possibleDoubles: this.runs.reduce((sum, run) => sum + run.possibleDoubles, 0),
       ...{ sent: seen === null ? null : this.#sent.side, seen },
       ...{ findings: this.#findings, remarks: this.#remarks, balanced: this.#findings.length === 0 },
     };
@@ -160,6 +177,7 @@ class GroupVerifier {
     } else if (counted !== ledger) {
       find(`${counted} messages were taken by its batches, ${ledger} are in the ledger.`);
     }
+    if (mode === 'bridge') this.#checkLate(run, find);
     if (books === null) return;
     const { difference, remaining = 0, arrived = 0 } = books;
     if (difference !== undefined && difference !== 0)
@@ -167,6 +185,36 @@ class GroupVerifier {
     if (mode === 'drain' && initial !== null) {
       const again = counted + remaining - initial - arrived;
       if (again !== difference) find(`reckoned again its books are off by ${again}, not by ${difference}.`);
+    }
+  }
+
+  /** Publishers live while a bridge runs: what came is counted by publisher, in the transaction of its rows. */
+  #checkLate(
+    { id, late, counted, repeats, possibleDoubles }: VerifiedRun,
+    find: (text: string) => void,
+  ): void {
+    if (late !== counted) find(`${late} came late by its findings, ${counted} were taken by its batches.`);
+    if (repeats > 0)
+      this.#remarks.push(
+        `Run ${id}: ${repeats} came again with id and contents: in the ledger without a job.`,
+      );
+    if (possibleDoubles > 0)
+      this.#remarks.push(
+        `Run ${id}: ${possibleDoubles} rows could be doubles: they came back after an interruption without an id.`,
+      );
+  }
+
+  async #checkKeys(): Promise<void> {
+    const { pool, broker } = this.options;
+    const bridges = this.runs.filter(({ mode }) => mode === 'bridge');
+    if (bridges.length === 0) return;
+    const streams = await this.verifier.streams(pool, broker.cluster, broker.vhost);
+    for (const { id } of bridges) {
+      const forgotten = await this.verifier.forgotten(pool, id, streams);
+      if (forgotten > 0)
+        this.#findings.push(
+          `Run ${id}: ${forgotten} of its messages have no key: a bridge would take them for new if they came again.`,
+        );
     }
   }
 

@@ -42,7 +42,7 @@ export async function benchUndo(options: {
   readonly rounds: number;
   readonly quick: boolean;
 }): Promise<BenchResult> {
-  const messages = options.quick ? 10_000 : 50_000;
+  const messages = options.quick ? 10_000 : 20_000;
   const [postgres, rabbit] = await Promise.all([
     startPostgres({ controllable: true, settings: SERVER_SETTINGS }),
     startRabbit({ controllable: true }),
