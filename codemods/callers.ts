@@ -44,7 +44,10 @@ export class Callers {
 
   /** Undefined for a function that has no name to be called by. */
   familyOf(fn: Fn): Family | undefined {
-    if (!this.families.has(fn)) this.families.set(fn, this.read(fn));
+    if (!this.families.has(fn)) {
+      const family = this.read(fn);
+      for (const body of [fn, ...(family?.bodies ?? [])]) this.families.set(body, family);
+    }
     return this.families.get(fn);
   }
 
@@ -118,12 +121,6 @@ export class Callers {
       const parameter = fn.parameters.find((p) => (ts.getDecorators(p) ?? []).length > 0);
       if (decorator !== undefined || parameter !== undefined)
         obstacles.push({ code: 'framework-signature', what: quote(decorator ?? (parameter as ts.Node)) });
-      const typed =
-        (ts.isVariableDeclaration(fn.parent) || ts.isPropertyDeclaration(fn.parent)) &&
-        fn.parent.initializer === fn
-          ? fn.parent.type
-          : undefined;
-      if (typed !== undefined) obstacles.push({ code: 'signature-elsewhere', what: quote(typed) });
       const exported = this.publicExport(fn);
       if (exported !== undefined) obstacles.push({ code: 'public-export', what: exported });
     }

@@ -105,7 +105,7 @@ export class Carriers {
   private judge(fn: Fn, slot: Slot): Proof | undefined {
     const family = nameOf(fn) === undefined ? undefined : this.callers.familyOf(fn);
     if (family === undefined || family.calls.length === 0) return undefined;
-    const obstacles: Obstacle[] = [...family.obstacles.filter((o) => o.code !== 'signature-elsewhere')];
+    const obstacles: Obstacle[] = [...family.obstacles];
     const { parameter } = slot;
     if (
       parameter.questionToken !== undefined ||
@@ -117,12 +117,11 @@ export class Carriers {
     let seen = false;
     for (const call of family.calls) {
       if (family.bodies.some((b) => contains(b, call)) && this.handsOnItself(call, slot)) continue;
-      const found = this.handedOver(call, slot);
-      if ('code' in found) obstacles.push(found);
-      else {
-        seen = true;
-        from ??= found;
-      }
+      const found = this.transactionAt(call);
+      if (found !== undefined) seen = true;
+      const obstacle = this.handedOver(call, slot, found);
+      if (obstacle !== undefined) obstacles.push(obstacle);
+      else from ??= found;
     }
     // Nobody hands over a transaction: then this is no question of callers.
     return seen || family.obstacles.length > 0 ? { obstacles, from } : undefined;
@@ -133,25 +132,32 @@ export class Carriers {
     return argument !== undefined && this.key(argument) === this.key(slot.name);
   }
 
-  private handedOver(call: ts.CallExpression, slot: Slot): TransactionScope | Obstacle {
+  private transactionAt(call: ts.CallExpression): TransactionScope | undefined {
+    const statement = statementOf(call);
+    return statement === undefined ? undefined : this.transactionOf(scopeOf(call), statement);
+  }
+
+  /** What is wrong with what a call hands over; undefined: it is the handle of its open transaction. */
+  private handedOver(
+    call: ts.CallExpression,
+    slot: Slot,
+    found: TransactionScope | undefined,
+  ): Obstacle | undefined {
     const place = `${this.resolver.analysis.pathOf(call.getSourceFile())}:${lineOf(call)}`;
     const none = (what: string): Obstacle => ({
       code: 'caller-without-transaction',
       what: `${place}${what}`,
     });
     const argument = call.arguments[slot.index];
-    const statement = statementOf(call);
-    if (argument === undefined || statement === undefined || call.arguments.some(ts.isSpreadElement))
+    if (found === undefined || argument === undefined || call.arguments.some(ts.isSpreadElement))
       return none('');
-    const found = this.transactionOf(scopeOf(call), statement);
-    if (found === undefined) return none('');
     if (found.position === 'after') return none(' calls it behind its commit');
     if (found.library?.name !== slot.library?.name)
       return { code: 'handle-types-differ', what: `${place} has one of ${found.library?.name ?? 'pg'}` };
     if (this.key(argument) !== this.key(found.handleNode)) return none(` hands over ${argument.getText()}`);
     const [obstacle] = [...found.obstacles, ...this.databaseObstacles(found)];
     if (obstacle !== undefined) return none(` (${obstacle.code}: ${obstacle.what})`);
-    return waits(call) ? found : none(' does not wait for it');
+    return waits(call) ? undefined : none(' does not wait for it');
   }
 
   /** Names of functions that have a handle and publish, or call one that does: who calls them has to be read. */

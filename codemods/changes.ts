@@ -103,7 +103,7 @@ function editsOf(
       }
     }
     if (!spoiled) return made;
-    refuseBrokenThreads(sites);
+    refuseBrokenThreads(sites, analysis.pathOf);
   }
 }
 

@@ -164,9 +164,9 @@ function planOf(
   options: PlanOptions,
   registry: Registry | undefined,
 ): Plan {
-  refuseBrokenThreads(sites);
+  refuseBrokenThreads(sites, analysis.pathOf);
   refuseBrokenGroups(sites);
-  refuseBrokenThreads(sites);
+  refuseBrokenThreads(sites, analysis.pathOf);
   const applied = (site: OpenSite): boolean =>
     site.read.rewrite !== undefined &&
     site.reach !== null &&

@@ -290,11 +290,6 @@ export const REASONS = [
     next: 'Call it by its name on something with a type, then scan again',
   },
   {
-    code: 'signature-elsewhere',
-    message: 'The function has its parameters from a type that is written elsewhere ({what})',
-    next: 'Write the parameters and their types at the function, then scan again',
-  },
-  {
     code: 'handle-types-differ',
     message: 'The callers do not share one kind of transaction: {what}',
     next: 'Give each kind its own function, then scan again',

@@ -4,6 +4,8 @@
  */
 
 import { ts } from 'ts-morph';
+import type { Sources } from './files.js';
+import { Injections } from './injections.js';
 import { Instances } from './instances.js';
 import { calledName, declaredIn, isConst, isLibrary, isNodeGlobal, isOpaque, throughOf } from './origins.js';
 import { tableOf } from './packages.js';
@@ -14,7 +16,15 @@ import { bare, type Fn, isFn } from './syntax.js';
 
 export type Callee =
   | { readonly kind: 'package'; readonly role: Role; readonly method: string }
-  | { readonly kind: 'own'; readonly fns: readonly Fn[]; readonly through: string | undefined }
+  | {
+      readonly kind: 'own';
+      readonly fns: readonly Fn[];
+      readonly through: string | undefined;
+      /** Bindings of a dependency container that do not settle which of the functions it is. */
+      readonly bindings?: readonly string[];
+      /** Whether one of them binds a class that is none of the repository's. */
+      readonly foreign?: boolean;
+    }
   | { readonly kind: 'builtin' }
   | { readonly kind: 'unresolved'; readonly name: string };
 
@@ -24,8 +34,13 @@ export class Resolver {
   private readonly roles: Roles;
   private readonly index: ProgramIndex;
   private readonly instances: Instances;
+  private readonly injections: Injections | undefined;
 
-  constructor(readonly analysis: Analysis) {
+  /** Without `sources` no dependency container is looked into. */
+  constructor(
+    readonly analysis: Analysis,
+    sources?: Sources,
+  ) {
     this.checker = analysis.checker;
     this.index = new ProgramIndex(analysis);
     const functionsOf = (call: ts.CallExpression): readonly Fn[] => {
@@ -34,6 +49,7 @@ export class Resolver {
     };
     this.roles = new Roles(this.checker, this.index, functionsOf);
     this.instances = new Instances(this.checker, this.index, functionsOf);
+    this.injections = sources === undefined ? undefined : new Injections(analysis, sources, this.index);
   }
 
   roleOf(expression: ts.Expression): Role | undefined {
@@ -107,6 +123,7 @@ export class Resolver {
       const isSuper =
         ts.isPropertyAccessExpression(target) && target.expression.kind === ts.SyntaxKind.SuperKeyword;
       const own = isSuper ? this.ownFunctions(declaration).slice(0, 1) : this.ownFunctions(declaration);
+      if (own.length > 0 && !isSuper) return this.injected(target, own, throughOf(declaration));
       if (own.length > 0) return { kind: 'own', fns: own, through: throughOf(declaration) };
     }
     const role = ts.isIdentifier(target) ? this.roleOf(target) : undefined;
@@ -119,6 +136,23 @@ export class Resolver {
       if (method !== undefined) return { kind: 'own', fns: [method], through: undefined };
     }
     return this.looksBuiltin(target) ? { kind: 'builtin' } : { kind: 'unresolved', name: calledName(call) };
+  }
+
+  /** What a dependency container puts in the place of an interface or base class decides between implementations. */
+  private injected(target: ts.Expression, own: readonly Fn[], through: string | undefined): Callee {
+    const all: Callee = { kind: 'own', fns: own, through };
+    const found = ts.isPropertyAccessExpression(target)
+      ? this.injections?.behind(target.expression)
+      : undefined;
+    if (found === undefined || !ts.isPropertyAccessExpression(target)) return all;
+    const methods = found.classes.map((c) => this.instances.memberOf(c, target.name.text));
+    const fns = [...new Set(methods.filter((m) => m !== undefined))];
+    if (found.provable && fns.length > 0 && methods.every((m) => m !== undefined)) {
+      return fns.length === 1 ? { ...all, fns } : { ...all, fns, bindings: found.places };
+    }
+    return own.length === 1 && !found.unknown
+      ? all
+      : { ...all, bindings: found.places, foreign: found.unknown };
   }
 
   private isOwnMethod(name: ts.MemberName): boolean {
@@ -198,7 +232,9 @@ export class Resolver {
       const own = heir.members.find(
         (m) => m.name !== undefined && ts.isIdentifier(m.name) && m.name.text === member,
       );
-      if (own !== undefined && isFn(own) && own.body !== undefined) return [own];
+      // An heir of the heir may have its own version again.
+      if (own !== undefined && isFn(own) && own.body !== undefined)
+        return [own, ...this.implementations(heir, member, depth + 1)];
       if (
         own !== undefined &&
         ts.isPropertyDeclaration(own) &&

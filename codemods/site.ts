@@ -59,6 +59,8 @@ export interface ReadSite {
   /** How it would be rewritten; undefined when something stands in the way. */
   readonly rewrite: Rewrite | undefined;
   readonly shared: boolean;
+  /** What is left in the way of a call that was to be handed the transaction, when it is not after all. */
+  readonly untold?: readonly Obstacle[];
 }
 
 const GENERATED = /@generated\b|do not edit|auto-?generated/i;
@@ -179,7 +181,8 @@ export class SiteReader {
         ? this.pools.find(scope, statement, (c) => this.publishes.has(c))
         : undefined;
     if (found === undefined && pool === undefined) {
-      obstacles.push(...publish.obstacles, ...this.contexts.explain(call));
+      // What is in the way of a function that builds its own messages is said where it could be handed a transaction.
+      obstacles.push(...(threading === undefined ? publish.obstacles : []), ...this.contexts.explain(call));
       const thread = obstacles.some((o) => o.code === 'no-transaction-here')
         ? this.threadOf(scope, call)
         : [];
@@ -199,6 +202,9 @@ export class SiteReader {
       for (const lost of this.availabilities.lostCalls(call, judged.publish.kept))
         obstacles.push({ code: 'arguments-not-plain', what: quote(lost) });
     }
+    const untold =
+      threading === undefined ? [] : publish.obstacles.filter((o) => o.code === 'several-implementations');
+    if (obstacles.length > 0) obstacles.push(...untold);
     const rewrite =
       obstacles.length === 0 && judged.rewrite !== undefined ? { ...judged.rewrite, threading } : undefined;
     return {
@@ -210,6 +216,7 @@ export class SiteReader {
       thread: threading === undefined ? [] : stepsOf(threading, this.analysis),
       rewrite,
       shared: judged.shared,
+      untold,
     };
   }
 

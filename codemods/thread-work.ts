@@ -77,7 +77,7 @@ function replaced({ call, statement, facts, handle, library }: InnerPublish): Re
 }
 
 /** A threaded function wants its handle at every call: one call that stays as it is keeps all others as they are. */
-export function refuseBrokenThreads(sites: readonly Site[]): void {
+export function refuseBrokenThreads(sites: readonly Site[], pathOf: (file: ts.SourceFile) => string): void {
   for (let changed = true; changed; ) {
     changed = false;
     for (const site of sites) {
@@ -90,11 +90,11 @@ export function refuseBrokenThreads(sites: readonly Site[]): void {
       if (missing === undefined) continue;
       const other = sites.find((s) => s.read.call === missing)?.read.obstacles[0];
       const why = other === undefined ? 'stays as it is' : `${other.code}: ${other.what}`;
-      const what = `line ${lineOf(missing)} of ${missing.getSourceFile().fileName.split('/').at(-1)} (${why})`;
+      const what = `${pathOf(missing.getSourceFile())}:${lineOf(missing)} (${why})`;
       site.read = {
         ...site.read,
         rewrite: undefined,
-        obstacles: [...site.read.obstacles, { code: 'caller-without-transaction', what }],
+        obstacles: [...site.read.obstacles, ...(site.read.untold ?? []), { code: 'caller-without-transaction', what }],
       };
       changed = true;
     }

@@ -112,7 +112,9 @@ export class Threadings {
     if (family === undefined) return undefined;
     if (!this.known.has(family)) {
       this.known.set(family, undefined);
-      this.known.set(family, this.build(family));
+      const built = this.build(family);
+      // Whoever asks for another function of the same web gets the same answer.
+      for (const one of [family, ...(built?.families ?? [])]) this.known.set(one, built);
     }
     return this.known.get(family);
   }
@@ -126,6 +128,8 @@ export class Threadings {
 
   private familyOf(call: ts.CallExpression): Family | undefined {
     const callee = this.resolver.calleeOf(call);
+    // A container puts a class there that is not in the repository: its method would keep its parameters.
+    if (callee.kind === 'own' && callee.foreign) return undefined;
     const [fn] = callee.kind === 'own' ? callee.fns.filter((f) => this.isPublisher(f)) : [];
     return fn === undefined ? undefined : this.callers.familyOf(fn);
   }
@@ -243,7 +247,10 @@ export class Threadings {
         obstacles.push(callbackObstacle(scope) ?? { code: 'in-callback', what: quote(call) });
       obstacles.push(...this.unawaited(call, named));
       if (!part.added) obstacles.push({ code: 'handle-in-parts', what: `${quote(call)} (${place})` });
-      return this.callers.familyOf(named);
+      const above = this.callers.familyOf(named);
+      // Nobody calls it, so nothing says that it has a transaction.
+      if (above === undefined || above.calls.length === 0) obstacles.push(this.without(call));
+      return above;
     }
     const statement = statementOf(call);
     const reached = statement === undefined ? undefined : this.reach(call, statement);
