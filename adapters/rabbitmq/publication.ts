@@ -4,7 +4,7 @@
  */
 import type { ClaimedJob, Json } from '../../src/jobs/job.js';
 import { Discard } from '../../src/jobs/settle.js';
-import { type JsonNode, type ObjectNode, readJson, toPlain } from '../../src/json-text.js';
+import { type JsonNode, type ObjectNode, objectText, readJson, toPlain } from '../../src/json-text.js';
 import { FLAG, type Properties, type RawProperties } from './delivery.js';
 import { type Field, MAX_DEPTH, writeTable } from './headers.js';
 
@@ -30,10 +30,13 @@ export interface RelayHeader {
   readonly waited?: true;
 }
 
-type Source = Pick<ClaimedJob, 'id' | 'payloadText' | 'body' | 'headers'>;
+type Source = Pick<ClaimedJob, 'id' | 'payloadText' | 'body' | 'headers'> & {
+  /** Which attempt this is; only an envelope tells it. */
+  readonly attempt?: number;
+};
 
 /** Throws Discard `payload-invalid`, which names what is wrong and no value. */
-export function readPublication(job: Source): Publication {
+export function readPublication(job: Source, nowMs = Date.now()): Publication {
   const drained = relayHeader(job.headers);
   if (drained !== null && job.body !== null) {
     const { properties, waited, ...route } = drained;
@@ -42,24 +45,31 @@ export function readPublication(job: Source): Publication {
   }
   const fields = membersOf(job.payloadText);
   for (const name of fields.keys()) if (!FIELDS.includes(name)) throw invalid(`${name} is not known`);
-  const headers = fields.get('headers');
-  const table = headers === undefined ? null : writeTable(entriesOf(plain(headers), 0));
-  const { contentType, content } = bodyOf(fields);
+  const envelope = envelopeOf(fields, job, nowMs);
+  const headers = headersOf(fields, envelope === null ? {} : { 'x-schedule-id': job.id });
+  const table = headers === null ? null : writeTable(entriesOf(headers, 0));
+  const { contentType, content } = envelope ?? bodyOf(fields);
   const given = fields.get('properties');
   const properties: Properties = {
     ...{ contentType, deliveryMode: 2, messageId: job.id },
+    ...(envelope === null ? {} : { type: envelope.key }),
     ...(given === undefined ? {} : propertiesOf(plain(given))),
   };
+  const routingKey = fields.get('routingKey');
   return {
     exchange: shortText(fields.get('exchange'), 'exchange'),
-    routingKey: shortText(fields.get('routingKey'), 'routingKey'),
+    routingKey:
+      routingKey === undefined && envelope !== null ? envelope.key : shortText(routingKey, 'routingKey'),
     propertyBytes: writeProperties(properties, table),
     body: content,
     ...{ queue: null, remainingMs: null },
   };
 }
 
-const FIELDS = ['exchange', 'routingKey', 'body', 'text', 'base64', 'properties', 'headers'];
+const FIELDS = [
+  ...['exchange', 'routingKey', 'body', 'text', 'base64'],
+  ...['key', 'data', 'properties', 'headers'],
+];
 
 function relayHeader(headers: Json): RelayHeader | null {
   const relay = isObject(headers) ? headers['relay'] : undefined;
@@ -79,6 +89,40 @@ function membersOf(payloadText: string | null): ReadonlyMap<string, JsonNode> {
   }
   if (node?.type !== 'object') throw invalid('it is not an object that can be read exactly');
   return (node as ObjectNode).members;
+}
+
+/** What the old scheduler published when a schedule fired; null where the payload has a body of its own. */
+function envelopeOf(
+  fields: ReadonlyMap<string, JsonNode>,
+  { id, attempt = 1 }: Source,
+  nowMs: number,
+): { readonly key: string; readonly contentType: string; readonly content: Buffer } | null {
+  const data = fields.get('data');
+  const given = fields.get('key');
+  if (data === undefined && given === undefined) return null;
+  if (data === undefined || ['body', 'text', 'base64'].some((name) => fields.has(name)))
+    throw invalid('data, with or without key, takes the place of body, text and base64');
+  const key = given === undefined ? id : shortText(given, 'key');
+  const text = objectText({
+    id: JSON.stringify(id),
+    key: JSON.stringify(key),
+    data: data.raw,
+    triggerTime: JSON.stringify(new Date(nowMs).toISOString()),
+    attempt: String(attempt),
+  });
+  return { key, contentType: 'application/json', content: Buffer.from(text) };
+}
+
+/** Those of the payload over ours; null for none. */
+function headersOf(
+  fields: ReadonlyMap<string, JsonNode>,
+  own: Readonly<Record<string, string>>,
+): Json | null {
+  const given = fields.get('headers');
+  const headers = given === undefined ? {} : plain(given);
+  if (Object.keys(own).length === 0) return given === undefined ? null : headers;
+  if (!isObject(headers)) throw invalid('headers is not an object, or too deep');
+  return { ...own, ...headers };
 }
 
 /** Exactly one of `body` (any JSON, sent as it is written), `text` and `base64`. */

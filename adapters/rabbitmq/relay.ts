@@ -5,6 +5,7 @@
  */
 import type { HandlerContext, KindOptions } from '../../src/jobs/handler.js';
 import { Discard } from '../../src/jobs/settle.js';
+import { refuseExpired } from '../../src/notify/expiry.js';
 import type { Broker } from './broker.js';
 import { type Publication, readPublication } from './publication.js';
 import { type RelayBroker, relayBroker } from './relay-broker.js';
@@ -28,6 +29,7 @@ export interface AmqpRelay {
 export function createAmqpRelay({ onUnroutable = 'retry', ...options }: RelayOptions): AmqpRelay {
   const broker = relayBroker(options);
   const handle: KindOptions['handle'] = async (job, context) => {
+    refuseExpired(job.headers);
     const publication = readPublication(job);
     const refusal = await publish(broker, publication, context);
     if (refusal === null) return;

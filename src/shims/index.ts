@@ -3,6 +3,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { RELAY_AMQP } from '../../adapters/rabbitmq/relay-kind.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Store } from '../jobs/store.js';
 import { errorFields, type Log } from '../log.js';
@@ -111,7 +112,8 @@ function contextOf(
   kinds: readonly string[],
   rendering: Rendering | null,
 ): ContractContext {
-  const known = new Set(kinds);
+  // Where one queue may be published to, a client must not choose another.
+  const known = new Set(kinds.filter((kind) => kind !== RELAY_AMQP || serve.kinds?.includes(kind)));
   const rules = notifyAddressRules(notify ?? {});
   return {
     knowsKind: (kind) => known.has(kind),

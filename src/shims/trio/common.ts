@@ -2,8 +2,10 @@
  * What the three services of the trio share: their way of saying no, lists and times as they wrote them, and how a row
  * is read back. Pure.
  */
+import { RELAY_AMQP } from '../../../adapters/rabbitmq/relay-kind.js';
 import type { Job, Json } from '../../jobs/job.js';
 import { type ArrayNode, type JsonNode, type ObjectNode, readJson } from '../../json-text.js';
+import { RELAY_HTTP } from '../../notify/relay-kind.js';
 import { problem, type Refusal, type ShimResponse } from '../contract.js';
 import { invalid } from '../fields.js';
 
@@ -32,6 +34,19 @@ export function payloadOf(job: Pick<Job, 'payloadText'>): JsonNode | null {
 
 export function objectOf(node: JsonNode | null): ObjectNode | null {
   return node?.type === 'object' ? node : null;
+}
+
+/**
+ * What the client gave as payload: a job that hands it on has it under `body` or `data`, one that was parked in the whole
+ * request.
+ */
+export function sentText(row: Pick<Job, 'kind' | 'payloadText' | 'headers'>): string {
+  const payload = payloadOf(row);
+  if (row.kind !== RELAY_HTTP && row.kind !== RELAY_AMQP) return payload?.raw ?? 'null';
+  const members = objectOf(payload)?.members;
+  const body = members?.get('body');
+  if (headerOf(row, 'parked') === true) return memberText(objectOf(body ?? null), 'payload');
+  return body?.raw ?? members?.get('data')?.raw ?? 'null';
 }
 
 /** A member's text as it stands in the payload, or `null`. */

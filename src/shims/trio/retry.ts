@@ -2,6 +2,7 @@
  * The trio's retry service: submit, read; list, replay and discard dead letters. A retry is a job that brings its
  * attempts along; a dead letter is any job that is dead, whichever door it came through.
  */
+import { RELAY_AMQP } from '../../../adapters/rabbitmq/relay-kind.js';
 import { type Job, type JobState, LIMITS } from '../../jobs/job.js';
 import { retryDelayMs } from '../../jobs/retry.js';
 import type { DeadFilter } from '../../jobs/store.js';
@@ -32,16 +33,16 @@ import {
   idsOf,
   lastError,
   listText,
-  memberText,
   objectOf,
   payloadOf,
+  sentText,
   text,
   time,
   trioErrors,
   withTarget,
 } from './common.js';
 import { type Policy, readPolicy } from './policy.js';
-import { planCall, planRetried, readTarget, type Target, targetJson } from './targets.js';
+import { planCall, planParked, planRetried, readTarget, type Target, targetJson } from './targets.js';
 
 const SOURCE = 'trio:retry';
 const SCOPE = { sourcePrefix: SOURCE };
@@ -68,14 +69,20 @@ const submit = route<Enqueue>({
       'policy',
       'expiresAt',
     ]);
-    const { target, plan } = whatToRetry(fields, context);
     const policyNode = fields.object('policy');
     const { policy, maxAttempts, given } =
       policyNode === undefined ? DEFAULT_POLICY : readPolicy(policyNode, 'policy');
     const expiresAt = fields.time('expiresAt');
     const attempts = fields.integer('attempt', 0, LIMITS.maxAttempts) ?? 1;
     const error = fields.text('error', 10_000)?.value;
+    const { target, plan } = whatToRetry(fields, context, attempts);
     const dead = attempts >= maxAttempts;
+    const parked = dead ? planParked(fields.node, attempts, error ?? SPENT.message, context) : null;
+    if (parked !== null) {
+      const headers = { target: targetJson(target), policy: given, attempt: attempts, parked: true };
+      const why = { error: error ?? SPENT.message };
+      return { type: 'enqueue', jobs: [{ ...parked, source: SOURCE, headers: { ...headers, ...why } }] };
+    }
     const job: ShimJob = {
       kind: plan.kind,
       payloadText: plan.payloadText,
@@ -107,6 +114,7 @@ const submit = route<Enqueue>({
 function whatToRetry(
   fields: Fields<'payload' | 'target' | 'httpRequest' | 'error' | 'attempt' | 'policy' | 'expiresAt'>,
   context: ContractContext,
+  attempts: number,
 ): { target: Target; plan: Pick<ShimJob, 'kind' | 'payloadText'> } {
   const call = fields.object('httpRequest');
   const payload = fields.node.members.get('payload');
@@ -119,7 +127,7 @@ function whatToRetry(
   if (payload === undefined) throw invalid('payload is missing');
   if (targetNode === undefined) throw invalid('target is missing');
   const target = readTarget(targetNode);
-  return { target, plan: planRetried(target, payload, context) };
+  return { target, plan: planRetried(target, payload, context, attempts) };
 }
 
 const SPENT = { name: 'attempts-spent', message: 'attempts spent' };
@@ -131,19 +139,25 @@ const read = route<Find>({
   render: (job) => (job === null ? notFound('retry') : jsonResponse(200, viewText(job))),
 });
 
+function statusOf(job: Job): string {
+  if (headerOf(job, 'parked') === true) return 'dead';
+  return Object.entries(RETRY_STATUSES).find(([, states]) => states.includes(job.state))?.[0] ?? job.state;
+}
+
+/** What was parked is over for its client, whether or not the broker has it yet. */
 function viewText(job: Job): string {
-  const status =
-    job.state === 'done' ? 'succeeded' : ['dead', 'cancelled'].includes(job.state) ? 'dead' : 'waiting';
+  const parked = headerOf(job, 'parked') === true;
+  const attempt = parked ? headerOf(job, 'attempt') : job.attempts;
   return objectText({
     id: text(job.id),
-    status: text(status),
+    status: text(statusOf(job)),
     target: JSON.stringify(headerOf(job, 'target') ?? null),
-    payload: sentText(job, payloadOf(job)),
-    attempt: String(job.attempts),
+    payload: sentText(job),
+    attempt: String(attempt),
     policy: JSON.stringify(headerOf(job, 'policy') ?? null),
-    error: text(lastError(job)),
-    nextAttemptAt: time(job.state === 'ready' ? job.runAt : null),
-    attempts: JSON.stringify(attemptsOf(job)),
+    error: text(parked ? (headerText(job, 'error') ?? null) : lastError(job)),
+    nextAttemptAt: time(job.state === 'ready' && !parked ? job.runAt : null),
+    attempts: JSON.stringify(parked ? [] : attemptsOf(job)),
     createdAt: time(job.createdAt),
   });
 }
@@ -164,7 +178,11 @@ const RETRY_STATUSES: Readonly<Record<string, readonly JobState[]>> = {
   dead: ['dead', 'cancelled'],
 };
 
-const list = route<List>({
+interface Listing extends List {
+  readonly status: string | undefined;
+}
+
+const list = route<Listing>({
   method: 'GET',
   path: '/retries',
   parse(request) {
@@ -177,9 +195,13 @@ const list = route<List>({
           : null;
     if (states === null) throw invalid(`status is none of ${Object.keys(RETRY_STATUSES).join(', ')}`);
     const search = { ...SCOPE, ...(states === undefined ? {} : { states }), limit: limitOf(limit) };
-    return { type: 'list', search };
+    return { type: 'list', search, status };
   },
-  render: (jobs) => jsonResponse(200, listText(jobs.map(viewText))),
+  // What was parked is done here and dead to its client.
+  render(jobs, { status }) {
+    const fitting = jobs.filter((job) => status === undefined || statusOf(job) === status);
+    return jsonResponse(200, listText(fitting.map(viewText)));
+  },
 });
 
 const DEAD_FILTER = ['kind', 'error', 'source', 'from', 'to', 'before'] as const;
@@ -260,7 +282,7 @@ const editDead = route<EditJob>({
       scope: {},
       states: ['dead'],
       edit(job) {
-        const payload = fields.node.members.get('payload') ?? readJson(sentText(job, payloadOf(job)));
+        const payload = fields.node.members.get('payload') ?? readJson(sentText(job));
         const targetNode = fields.get('target');
         const target = targetNode === undefined ? null : readTarget(targetNode);
         const plan =
@@ -284,7 +306,8 @@ function replanned(
   if (job.kind.startsWith('notify.'))
     return planRetried({ kind: job.kind }, payload, { ...context, knowsKind: () => true });
   const kept = objectOf(payloadOf(job));
-  if (job.kind !== RELAY_HTTP || kept === null) return { kind: job.kind, payloadText: payload.raw };
+  if ((job.kind !== RELAY_HTTP && job.kind !== RELAY_AMQP) || kept === null)
+    return { kind: job.kind, payloadText: payload.raw };
   const members = Object.fromEntries([...kept.members].map(([name, node]) => [name, node.raw]));
   const place = kept.members.has('body') ? 'body' : 'data';
   return { kind: job.kind, payloadText: objectText({ ...members, [place]: payload.raw }) };
@@ -332,7 +355,7 @@ function deadText(job: Job): string {
     attempts: String(job.attempts),
     firstFailureAt: failureText(job, 'x-first-failure', 0),
     lastFailureAt: failureText(job, 'x-last-failure', -1),
-    payload: sentText(job, payload),
+    payload: sentText(job),
   });
 }
 
@@ -362,13 +385,6 @@ function routingKeyOf(job: Job, payload: JsonNode | null): string {
   const template = objectOf(payload)?.members.get('template');
   if (!job.kind.startsWith('notify.') || template?.type !== 'string') return homeOf(job);
   return `notification.${template.value}.${job.kind.slice('notify.'.length)}`;
-}
-
-/** What the client gave as payload: a relay job has it under `body` or `data`. */
-function sentText(job: Job, payload: JsonNode | null): string {
-  if (job.kind !== RELAY_HTTP) return payload?.raw ?? 'null';
-  const members = objectOf(payload)?.members;
-  return members?.get('body')?.raw ?? memberText(objectOf(payload), 'data');
 }
 
 const replay = route<Change>({

@@ -5,7 +5,6 @@
 import { type Job, type JobState, type Json, LIMITS, type Schedule } from '../../jobs/job.js';
 import { MISFIRES } from '../../jobs/schedule.js';
 import { objectText, readJson, type StringNode } from '../../json-text.js';
-import { RELAY_HTTP } from '../../notify/relay-kind.js';
 import {
   type AnyRoute,
   type ChangedSchedule,
@@ -35,9 +34,7 @@ import {
   headerText,
   lastError,
   listText,
-  memberText,
-  objectOf,
-  payloadOf,
+  sentText,
   text,
   time,
   trioErrors,
@@ -422,12 +419,6 @@ function statusOf(job: Job): string {
 
 function nameOf(job: Job): string {
   return job.source?.slice(SOURCE.length + 1) || job.id;
-}
-
-/** The payload as the client gave it: a relay job has it under `data`. */
-function sentText(row: Pick<Job, 'kind' | 'payloadText'>): string {
-  const payload = payloadOf(row);
-  return row.kind === RELAY_HTTP ? memberText(objectOf(payload), 'data') : (payload?.raw ?? 'null');
 }
 
 function viewText(job: Job): string {

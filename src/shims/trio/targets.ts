@@ -2,6 +2,7 @@
  * Where the trio's schedules and retries used to go, and which kind of job takes that place now. Pure. A target that
  * nothing serves yet is refused with the way to serve it, never stored in hope.
  */
+import { RELAY_AMQP } from '../../../adapters/rabbitmq/relay-kind.js';
 import type { Json } from '../../jobs/job.js';
 import type { JsonNode, StringNode } from '../../json-text.js';
 import { objectText } from '../../json-text.js';
@@ -53,20 +54,99 @@ export function planFired(
     const members = { url: urlText(goal.url, context), key: name?.raw, data: payload?.raw ?? 'null' };
     return { kind: RELAY_HTTP, payloadText: objectText(members) };
   }
-  return planForKind(goal, payload, context);
+  const route = brokerRoute(goal, name?.value, context);
+  if (route === null) return planForKind(goal, payload, context);
+  const members = {
+    ...route,
+    key: name?.raw,
+    data: payload?.raw ?? 'null',
+    properties: '{"appId":"scheduling"}',
+  };
+  return { kind: RELAY_AMQP, payloadText: objectText(members) };
 }
 
-/** What a retried call or message becomes: the payload goes to the target as it is. */
+/**
+ * Where the old service published to, where the config says that consumers are still there; null where it does not. An
+ * exchange without a routing key gets the schedule's: its members then say none. Throws Refusal.
+ */
+function brokerRoute(
+  target: Exclude<Target, { url: string }>,
+  key: string | undefined,
+  { targets }: ContractContext,
+): { readonly exchange: string; readonly routingKey?: string } | null {
+  if ('kind' in target) return null;
+  const name = 'queue' in target ? `queue:${target.queue}` : `exchange:${target.exchange}`;
+  if (!Object.hasOwn(targets, name) || targets[name] !== RELAY_AMQP) return null;
+  const exchange = 'queue' in target ? '' : target.exchange;
+  const routingKey = 'queue' in target ? target.queue : target.routingKey;
+  for (const text of [exchange, routingKey ?? key ?? ''])
+    if (Buffer.byteLength(text) > MAX_NAME_BYTES)
+      throw new Refusal(422, 'target-refused', `a broker takes names of up to ${MAX_NAME_BYTES} bytes`);
+  return {
+    exchange: JSON.stringify(exchange),
+    ...(routingKey === undefined ? {} : { routingKey: JSON.stringify(routingKey) }),
+  };
+}
+
+const MAX_NAME_BYTES = 255;
+/** Where the old service put what was spent, for people to look at. */
+const PARKING = 'manual-review';
+
+/**
+ * What is spent goes to that queue, as it did, where the config says that people still look there; null where it does
+ * not. `request` is the submission as it came.
+ */
+export function planParked(
+  request: JsonNode,
+  attempts: number,
+  error: string,
+  context: ContractContext,
+): Pick<ShimJob, 'kind' | 'payloadText'> | null {
+  const route = brokerRoute({ queue: PARKING }, undefined, context);
+  if (route === null) return null;
+  const headers = {
+    'x-original-queue': 'retry.scheduled',
+    'x-original-exchange': '',
+    'x-original-routing-key': 'retry.scheduled',
+    'x-retry-count': attempts,
+    'x-error': error.slice(0, MAX_ERROR),
+  };
+  const members = {
+    ...route,
+    body: request.raw,
+    properties: '{"appId":"retry"}',
+    headers: JSON.stringify(headers),
+  };
+  return { kind: RELAY_AMQP, payloadText: objectText(members) };
+}
+
+const MAX_ERROR = 500;
+
+/**
+ * What a retried call or message becomes: the payload goes to the target as it is. `attempts`: those made so far, which a
+ * message tells its consumer.
+ */
 export function planRetried(
   target: Target,
   payload: JsonNode,
   context: ContractContext,
+  attempts?: number,
 ): Pick<ShimJob, 'kind' | 'payloadText'> {
-  if (!('url' in target)) return planForKind(target, payload, context);
-  return {
-    kind: RELAY_HTTP,
-    payloadText: objectText({ url: urlText(target.url, context), body: payload.raw }),
+  if ('url' in target)
+    return {
+      kind: RELAY_HTTP,
+      payloadText: objectText({ url: urlText(target.url, context), body: payload.raw }),
+    };
+  const route = brokerRoute(target, undefined, context);
+  if (route === null) return planForKind(target, payload, context);
+  const members = {
+    routingKey: '""',
+    ...route,
+    body: payload.raw,
+    properties: '{"appId":"retry"}',
+    headers: attempts === undefined ? undefined : `{"x-retry-count":${attempts}}`,
   };
+  return { kind: RELAY_AMQP, payloadText: objectText(members) };
 }
 
 const METHODS = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const;
