@@ -17,7 +17,7 @@ import {
   type LatePublisher,
 } from './bridge-ledger.js';
 import { type Broker, connectBroker } from './broker.js';
-import { borrowClient, type DrainClient, type DrainPool, returnClient } from './drain.js';
+import { borrowClient, type DrainClient, type DrainPool, returnClient } from './clients.js';
 import type { Rules } from './drain-config.js';
 import { Findings, sumFindings } from './findings.js';
 import { Intake, type QueueStanding } from './intake.js';

@@ -6,23 +6,19 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
+import type { Queryable } from '../../src/jobs/job.js';
+import { patient } from '../../src/jobs/patience.js';
 import type { Store } from '../../src/jobs/store.js';
 import { errorFields, type Log } from '../../src/log.js';
 import { type DrainStep, type PreparedMessage, writeBatch } from './batch-writer.js';
 import { closeBooks, type Totals } from './books.js';
 import { connectBroker } from './broker.js';
+import { borrowClient, type DrainClient, type DrainPool, patientClient, returnClient } from './clients.js';
 import { checkSameCluster, ctlTakeDelayed, type RunCtl } from './ctl.js';
 import { createDelayedLedger, type DelayedLedger, type EntryScope } from './delayed-ledger.js';
 import { type DelayedContext, delayedMessages, mapDelayed } from './delayed-rows.js';
 import type { HeldEntry, TakenPage, TakeRequest } from './delayed-table.js';
-import {
-  borrowClient,
-  type DrainClient,
-  type DrainPool,
-  type DrainProgress,
-  isTransient,
-  returnClient,
-} from './drain.js';
+import { type DrainProgress, isTransient } from './drain.js';
 import type { Rules } from './drain-config.js';
 import { createLedger, type Ledger, type RunKey, type RunRow } from './ledger.js';
 import { sourceOf } from './mapping.js';
@@ -67,6 +63,7 @@ const PAGE = 300;
 const PAGE_BYTES = 4 * 1_048_576;
 /** A page waits for rabbitmqctl, which takes a second on a quiet machine and its limit is a minute. */
 const LEASE_MS = 90_000;
+const DATABASE_WITHIN_MS = 60_000;
 const MAX_FRUITLESS_ATTEMPTS = 6;
 const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 10_000;
@@ -104,15 +101,17 @@ class DelayedImport {
   readonly #ledger: Ledger;
   readonly #delayed: DelayedLedger;
   readonly #lease: RunLease;
+  readonly #pool: Queryable;
   #run: RunRow | undefined;
   /** Pages written so far: whether an attempt got anywhere. */
   steps = 0;
 
   constructor(private readonly options: DelayedOptions) {
     const { pool, store, signal, leaseMs = LEASE_MS } = options;
+    this.#pool = patient(pool, DATABASE_WITHIN_MS);
     this.#ledger = createLedger(store.schema);
     this.#delayed = createDelayedLedger(store.schema);
-    this.#lease = new RunLease(pool, this.#ledger, leaseMs, signal);
+    this.#lease = new RunLease(this.#pool, this.#ledger, leaseMs, signal);
   }
 
   async attempt(): Promise<DelayedResult> {
@@ -127,7 +126,7 @@ class DelayedImport {
     const scope = await this.#scope();
     return this.#leased(scope, async (run) => {
       const given = await this.#letGo(scope, []);
-      await this.#delayed.settle(this.options.pool, run.id, this.#lease.holder.name);
+      await this.#delayed.settle(this.#pool, run.id, this.#lease.holder.name);
       await this.#finish(run, 0);
       return given;
     });
@@ -165,7 +164,8 @@ class DelayedImport {
   }
 
   async #pages(scope: EntryScope, run: RunRow, client: DrainClient) {
-    const { pool, page = PAGE, signal, onStep, onProgress } = this.options;
+    const { page = PAGE, signal, onStep, onProgress } = this.options;
+    const pool = this.#pool;
     const holder = this.#lease.holder.name;
     let initial = run.initial;
     let done: readonly string[] = [];
@@ -212,7 +212,7 @@ class DelayedImport {
     onStep?.('prepared');
     await writeBatch(
       {
-        ...{ client, store, ledger: this.#ledger },
+        ...{ client: patientClient(client, DATABASE_WITHIN_MS), store, ledger: this.#ledger },
         run: { id: run.id, holder: this.#lease.holder.name, leaseMs: this.#lease.leaseMs },
         onStep: (step) => onStep?.(step),
         also: (db, batch) => this.#delayed.record(db, scope, run.id, batch, entries),
@@ -236,7 +236,7 @@ class DelayedImport {
       given += back.length;
       if (held === 0) return given;
       const ids = [...entries.map(({ id }) => id), ...unreadable];
-      const known = await this.#delayed.known(this.options.pool, scope, ids);
+      const known = await this.#delayed.known(this.#pool, scope, ids);
       done = [...known];
       back = ids.filter((id) => !known.has(id));
     }
@@ -263,7 +263,7 @@ class DelayedImport {
     run: RunRow,
     { remaining, interrupted }: { remaining: number; interrupted: boolean },
   ): Promise<DelayedResult> {
-    const { pool } = this.options;
+    const pool = this.#pool;
     const totals = await this.#ledger.totals(pool, run.id);
     const entries = await this.#delayed.count(pool, run.id);
     if (!interrupted) await this.#finish(run, remaining);
@@ -271,7 +271,7 @@ class DelayedImport {
   }
 
   async #finish(run: RunRow, remaining: number): Promise<void> {
-    const { pool } = this.options;
+    const pool = this.#pool;
     const totals = await this.#ledger.totals(pool, run.id);
     const taken = totals.rows + totals.unmapped + totals.excluded + totals.expired;
     const books = closeBooks({

@@ -6,28 +6,19 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnbrokerError } from '../../src/errors.js';
 import type { Queryable } from '../../src/jobs/job.js';
+import { patient } from '../../src/jobs/patience.js';
 import type { Store } from '../../src/jobs/store.js';
 import { errorFields, type Log } from '../../src/log.js';
 import type { DrainStep } from './batch-writer.js';
 import { type Books, closeBooks, type Totals, taken } from './books.js';
 import { type Broker, connectBroker } from './broker.js';
+import { borrowClient, type DrainClient, type DrainPool, patientClient, returnClient } from './clients.js';
 import type { Rules } from './drain-config.js';
 import { type ImportEnd, Importer, type QueueToDrain } from './importer.js';
 import { createLedger, type Ledger, type RunKey, type RunRow } from './ledger.js';
 import { sourceOf } from './mapping.js';
 import { findPosition, type Position, type WhenAmbiguous } from './resume.js';
 import { leaseLost, RunLease } from './run-lease.js';
-
-/** A pool whose clients can be held for a transaction; at least three. */
-export interface DrainPool extends Queryable {
-  connect(): Promise<DrainClient>;
-}
-
-export interface DrainClient extends Queryable {
-  release(destroy?: boolean): void;
-  on?(event: 'error', listener: (error: Error) => void): unknown;
-  off?(event: 'error', listener: (error: Error) => void): unknown;
-}
 
 export interface DrainProgress {
   /** Messages with a ledger row, over all attempts. */
@@ -48,6 +39,13 @@ export interface DrainOptions {
   readonly maxBatch?: number;
   /** Default 30,000. */
   readonly leaseMs?: number;
+  /** A broker that says nothing for twice this long is gone. Default 20. */
+  readonly heartbeatS?: number;
+  /**
+   * How long the servers may take to answer. Default 15,000 for the broker, 60,000 for a step of a batch, a COMMIT among
+   * them, and 300,000 for any other question to the database.
+   */
+  readonly answerWithinMs?: number;
   /** Aborted: stops at the end of a batch, resumable. */
   readonly signal?: AbortSignal | undefined;
   /** When counts cannot tell which rows came back. `stop` (default); `keep`: import all again, doubles rather than gaps;
@@ -75,26 +73,14 @@ const LEASE_MS = 30_000;
 /** Database clients of one drain; the pool needs one more, for the lease. */
 const LANES = 2;
 const MAX_BATCH = 1_000;
+const BATCH_WITHIN_MS = 60_000;
+/** Some read the whole ledger of a million messages. */
+const DATABASE_WITHIN_MS = 300_000;
 /** Attempts in a row without one batch committed between them. */
 const MAX_FRUITLESS_ATTEMPTS = 6;
 const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 10_000;
 const NOTHING: Totals = { rows: 0, unmapped: 0, excluded: 0, expired: 0, absorbed: 0, inexact: 0 };
-
-const ignore = (): void => undefined;
-
-/** A client of the pool; one that dies in our hands reports it on the query that we wait for. */
-export async function borrowClient(pool: DrainPool): Promise<DrainClient> {
-  const client = await pool.connect();
-  client.on?.('error', ignore);
-  return client;
-}
-
-/** One that goes back to the pool serves others, who listen again; one that is thrown away (not clean) may yet fail. */
-export function returnClient(client: DrainClient, clean: boolean): void {
-  if (clean) client.off?.('error', ignore);
-  client.release(!clean);
-}
 
 /** Throws `drain-busy`, `drain-not-frozen`, `drain-ambiguous` (exit 3), `drain-stalled`, `drain-lease-lost`, `amqp-…`. */
 export async function drainGroup(options: DrainOptions): Promise<DrainResult> {
@@ -123,20 +109,25 @@ export async function drainGroup(options: DrainOptions): Promise<DrainResult> {
 class GroupDrain {
   readonly #ledger: Ledger;
   readonly #lease: RunLease;
+  readonly #pool: Queryable;
   #run: RunRow | undefined;
   #totals: Totals = NOTHING;
   /** Batches committed so far: whether an attempt got anywhere. */
   committed = 0;
 
   constructor(private readonly options: DrainOptions) {
-    const { pool, store, signal, leaseMs = LEASE_MS } = options;
+    const { pool, store, signal, leaseMs = LEASE_MS, answerWithinMs = DATABASE_WITHIN_MS } = options;
+    this.#pool = patient(pool, answerWithinMs);
     this.#ledger = createLedger(store.schema);
-    this.#lease = new RunLease(pool, this.#ledger, leaseMs, signal);
+    this.#lease = new RunLease(this.#pool, this.#ledger, leaseMs, signal);
   }
 
   async attempt(): Promise<DrainResult> {
-    const { pool, amqpUrl } = this.options;
-    const broker = await connectBroker(amqpUrl);
+    const { pool, amqpUrl, heartbeatS, answerWithinMs } = this.options;
+    const broker = await connectBroker(amqpUrl, {
+      ...(heartbeatS === undefined ? {} : { heartbeatS }),
+      ...(answerWithinMs === undefined ? {} : { answerWithinMs }),
+    });
     const clients: DrainClient[] = [];
     let clean = false;
     let stopRenewing = (): void => undefined;
@@ -174,9 +165,9 @@ class GroupDrain {
   }
 
   async #position(broker: Broker, run: RunRow): Promise<Position> {
-    const { pool, signal, maxConsumerWaitMs, unacked, whenAmbiguous = 'stop', log, group } = this.options;
+    const { signal, maxConsumerWaitMs, unacked, whenAmbiguous = 'stop', log, group } = this.options;
     const position = await findPosition(run, {
-      ...{ pool, ledger: this.#ledger, broker, holder: this.#lease.holder.name },
+      ...{ pool: this.#pool, ledger: this.#ledger, broker, holder: this.#lease.holder.name },
       ...{ whenAmbiguous, signal, maxConsumerWaitMs, unacked },
     });
     this.#run = position.run;
@@ -192,9 +183,10 @@ class GroupDrain {
     clients: readonly DrainClient[],
     { run, initial, totals, expected }: Position,
   ): Promise<ImportEnd> {
-    const { rate, rules, store, group, signal, onStep, onProgress, maxBatch = MAX_BATCH } = this.options;
+    const { rate, rules, store, group, signal, onStep, onProgress } = this.options;
+    const { maxBatch = MAX_BATCH, answerWithinMs = BATCH_WITHIN_MS } = this.options;
     const importer = new Importer({
-      ...{ broker, clients },
+      ...{ broker, clients: clients.map((client) => patientClient(client, answerWithinMs)) },
       writer: {
         ...{ store, ledger: this.#ledger },
         run: { id: run.id, holder: this.#lease.holder.name, leaseMs: this.#lease.leaseMs },
@@ -216,8 +208,8 @@ class GroupDrain {
   async #close(end: ImportEnd, { run, initial, expected }: Position): Promise<DrainResult> {
     this.#totals = end.totals;
     if (end.interrupted) return this.interrupted();
-    const { pool, log, group } = this.options;
-    const doubtfulIds = await this.#ledger.doubtfulIds(pool, run.id);
+    const { log, group } = this.options;
+    const doubtfulIds = await this.#ledger.doubtfulIds(this.#pool, run.id);
     if (doubtfulIds > 0) {
       log.warn(
         { group: group.name, run: run.id, ids: doubtfulIds },
@@ -229,7 +221,7 @@ class GroupDrain {
       ...{ interrupted: run.interrupted, expectedLeft: expected.size },
       doubtfulIds,
     });
-    if (!(await this.#ledger.finish(pool, run.id, this.#lease.holder.name, books))) throw leaseLost();
+    if (!(await this.#ledger.finish(this.#pool, run.id, this.#lease.holder.name, books))) throw leaseLost();
     return this.#result(false, books);
   }
 
@@ -256,9 +248,11 @@ class GroupDrain {
 
 const isAbort = (error: unknown): boolean => (error as { name?: unknown }).name === 'AbortError';
 
+const PASSING: readonly string[] = ['amqp-unreachable', 'amqp-silent', 'database-slow'];
+
 /** Lost connections, in the words of both clients; everything else would only repeat itself. */
 export function isTransient(error: unknown): boolean {
-  if (error instanceof UnbrokerError) return error.code === 'amqp-unreachable';
+  if (error instanceof UnbrokerError) return PASSING.includes(error.code);
   const { code } = error as { code?: unknown };
   if (typeof code === 'string' && /^(08|57P|25P03|40|53300)/.test(code)) return true;
   if (typeof code === 'string' && /^E[A-Z]+$/.test(code)) return true;
