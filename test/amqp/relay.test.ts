@@ -4,7 +4,7 @@
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Broker, connectBroker } from '../../adapters/rabbitmq/broker.js';
-import type { RawDelivery } from '../../adapters/rabbitmq/delivery.js';
+import { type RawDelivery, readProperties } from '../../adapters/rabbitmq/delivery.js';
 import { createAmqpRelay, type RelayOptions } from '../../adapters/rabbitmq/relay.js';
 import { startCli } from '../support/cli.js';
 import { type FaultProxy, startFaultProxy } from '../support/fault-proxy.js';
@@ -224,6 +224,25 @@ test('a broker that hangs, then is cut off, then comes back: every message arriv
   await reader.close();
   const bodies = (await taken('cut', ready)).map(({ body }) => Number(body));
   expect([...new Set(bodies)].sort((a, b) => a - b)).toEqual(Array.from({ length: 40 }, (_, n) => n));
+});
+
+test('a confirm that is lost: not done, sent again under the same message id, so that a consumer can tell', async () => {
+  await queue('unheard');
+  const dropped = proxy.dropConfirm();
+  const [id = ''] = await put(
+    { exchange: '', routingKey: 'unheard', text: 'x' },
+    { retryPolicy: AGAIN_SOON, maxAttempts: 100 },
+  );
+  const running = relay();
+  await dropped;
+  await until('it is done', async () => (await world.database.job(id)).state === 'done');
+  expect(running.settled()[0]?.outcome.type).toBe('retry');
+  expect((await world.database.job(id)).attempts).toBeGreaterThan(1);
+  // The broker had it the first time: at least once, and never a job that is done without a message.
+  const ids = (await taken('unheard', 2)).map(
+    ({ propertyBytes }) => readProperties(propertyBytes).properties.messageId,
+  );
+  expect(ids).toEqual([id, id]);
 });
 
 test('unbroker work serves it as soon as AMQP_URL is set', async () => {
