@@ -9,8 +9,13 @@ import { fileURLToPath } from 'node:url';
 import { ClientProxyFactory, Transport } from '@nestjs/microservices';
 import { connect as connectManaged } from 'amqp-connection-manager';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { bridge } from '../../adapters/rabbitmq/bridge.js';
+import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
+import { asQueue } from '../../adapters/rabbitmq/drain-plan.js';
+import { SILENT } from '../../src/log.js';
 import { needDebianPackage, succeeds } from '../support/debian.js';
 import { startProcess } from '../support/processes.js';
+import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
 
 // On a fresh machine packages are installed.
@@ -228,4 +233,90 @@ describe('from Debian', () => {
     );
     expect(limits).toEqual({ limits: { hard: 300, soft: 240 } });
   });
+
+  test('Celery 5 through the bridge while it runs: calls, chains, groups, answers that are waited for', {
+    timeout: 90_000,
+  }, async ({ skip }) => {
+    if (noCelery !== null) skip(noCelery);
+    const queue = 'bridged';
+    await world.channel.assertQueue(queue, { durable: true, maxPriority: 10 });
+    const seen = await world.look();
+    const stop = new AbortController();
+    const bridging = bridge({
+      ...{ amqpUrl: world.vhost.url, pool: world.database.pool, store: world.database.store, log: SILENT },
+      groups: seen.groups
+        .filter(({ queues }) => queues.some(({ name }) => name === queue))
+        .map(({ name, queues }) => ({ name, queues: queues.map(asQueue) })),
+      ...{ rules: compileRules([]), signal: stop.signal, maxBatch: 20 },
+    });
+    const startedAt = Date.now();
+    try {
+      const script = fileURLToPath(new URL('celery_bridge_publisher.py', import.meta.url));
+      const celery = startProcess(python, [script], { env: { AMQP_URL: world.vhost.url } });
+      const { code } = await celery.waitForExit(60_000);
+      expect([code, celery.stderr]).toEqual([0, '']);
+      await until('all have come', async () => (await bridged()).length === 17, { withinMs: 20_000 });
+    } finally {
+      stop.abort();
+      await bridging;
+    }
+    const rows = await bridged();
+    const of = (id: string) => rows.find((row) => row.id === id);
+    const aheadS = (id: string): number =>
+      ((of(id)?.runAt.getTime() ?? 0) - (of(id)?.createdAt.getTime() ?? 0)) / 1_000;
+    // It may have taken as long as the publisher ran.
+    const slackS = (Date.now() - startedAt) / 1_000 + 5;
+    const about = (id: string, seconds: number) =>
+      expect([id, Math.abs(aheadS(id) - seconds) < slackS]).toEqual([id, true]);
+
+    expect(new Set(rows.map(({ kind, state }) => `${kind} ${state}`))).toEqual(
+      new Set(['shop.charge ready']),
+    );
+    expect(of('b-plain')).toMatchObject({ attempts: 0, priority: 0, origin: { rootId: 'b-plain' } });
+    expect(of('b-plain')?.text).toBe('{"args": [1], "kwargs": {"currency": "CHF"}}');
+    expect(of('b-exact')?.text).toBe(
+      '{"args": [9007199254740993], "kwargs": {"currency": "caf\u00e9 \u65e5\u672c"}}',
+    );
+    about('b-plain', 0);
+    about('b-eta', 7_200);
+    about('b-countdown', 1_800);
+    about('b-both', 1_800);
+    about('b-first', 7_200);
+    about('b-retried', 600);
+    const lastsS = (id: string): number => (Date.parse(of(id)?.origin.expiresAt ?? '') - startedAt) / 1_000;
+    for (const id of ['b-expires', 'b-both']) expect(Math.abs(lastsS(id) - 3_600)).toBeLessThan(slackS);
+    expect(of('b-plain')?.origin.expiresAt).toBeUndefined();
+    expect([of('b-urgent')?.priority, of('b-idle')?.priority]).toEqual([9, 0]);
+    expect(['b-retries', 'b-retried', 'b-first', 'b-plain'].map((id) => of(id)?.attempts)).toEqual([
+      3, 2, 2, 0,
+    ]);
+    expect(of('b-limited')?.origin.timeLimitSeconds).toEqual({ hard: 300, soft: 240 });
+    // What leans on Celery's own workers is marked and kept, never imitated.
+    expect(of('b-linked')?.text).toContain('"callbacks"');
+    expect(of('b-chain')).toMatchObject({ notes: expect.stringContaining('celery-chain') });
+    for (const id of ['b-group-30', 'b-group-31'])
+      expect(of(id)).toMatchObject({ notes: expect.stringContaining('celery-group') });
+    expect(new Set(rows.map(({ id }) => id)).size).toBe(17);
+    // All but the one that ignores its result named a queue for the answer: jobs all the same.
+    expect(rows.filter(({ replyTo }) => replyTo !== null).length).toBeGreaterThanOrEqual(16);
+  });
 });
+
+interface BridgedRow extends Row {
+  readonly runAt: Date;
+  readonly createdAt: Date;
+  readonly origin: {
+    readonly rootId?: string;
+    readonly expiresAt?: string;
+    readonly timeLimitSeconds?: object;
+  };
+  readonly replyTo: string | null;
+}
+
+const bridged = (): Promise<BridgedRow[]> =>
+  world.rows<BridgedRow>(
+    `select j.kind, j.state, j.attempts, j.priority, j.payload::text as text, j.run_at as "runAt",
+            j.created_at as "createdAt", j.headers -> 'origin' as origin, j.headers -> 'origin' ->> 'id' as id,
+            j.headers -> 'amqp' ->> 'replyTo' as "replyTo", l.note as notes
+     from unbroker.jobs j left join unbroker.drain_ledger l on l.job = j.id where j.source like '%bridged%' order by j.id`,
+  );
