@@ -66,6 +66,8 @@ export function refuseHead(head: RequestHead, rawPath = false): Refusal | null {
     return new Refusal(431, 'too-many-headers', `there are more than ${SERVER_LIMITS.headerCount} headers`);
   if (head.httpVersion !== '1.1')
     return new Refusal(400, 'http-version', 'only HTTP/1.1 is spoken here (nginx: proxy_http_version 1.1)');
+  if (head.headers['host'] === undefined)
+    return new Refusal(400, 'host-missing', 'a request needs a Host header');
   if (comesTwice(head.rawHeaders))
     return new Refusal(400, 'duplicate-header', 'a header that says one thing comes twice');
   if ((head.headers['transfer-encoding'] ?? 'chunked').toString().toLowerCase() !== 'chunked')

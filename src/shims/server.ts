@@ -123,7 +123,8 @@ function createApp(limits: Limits, tls: ShimServerOptions['tls']): FastifyInstan
     requestTimeout: limits.requestTimeoutMs,
     // Node looks for slow connections only this often, and its default is half a minute.
     connectionsCheckingInterval: 1_000,
-    requireHostHeader: true,
+    // Refused by us: Node's own answer has no body.
+    requireHostHeader: false,
   };
   // Who has no certificate may have a key: it is asked for, and refused by the door.
   const verified = { requestCert: tls?.ca !== undefined, rejectUnauthorized: false };
