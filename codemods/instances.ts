@@ -26,6 +26,11 @@ export class Instances {
     return shape === undefined ? undefined : this.member(shape, name, 0);
   }
 
+  /** A method of a class, or of what it extends. */
+  memberOf(shape: ts.ClassLikeDeclaration, name: string): Fn | undefined {
+    return this.member(shape, name, 0);
+  }
+
   private member(shape: Shape, name: string, depth: number): Fn | undefined {
     const members: readonly (ts.ClassElement | ts.ObjectLiteralElementLike)[] = ts.isClassLike(shape)
       ? shape.members

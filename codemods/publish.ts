@@ -12,10 +12,10 @@ import { contentOf } from './publishes/payload.js';
 import { RELAY_KIND, relayPayload } from './publishes/relay.js';
 import type { Obstacle } from './reasons.js';
 import { render } from './rendering.js';
-import type { Resolver } from './resolve.js';
+import type { Callee, Resolver } from './resolve.js';
 import { bare, lineOf, quote } from './syntax.js';
 import type { Env, Evaluator, Value } from './values.js';
-import type { Discovery, Wrapper } from './wrappers.js';
+import { type Discovery, type Wrapper, wrapperId } from './wrappers.js';
 
 /** Option values as source text for the call site. */
 export interface OptionTexts {
@@ -91,7 +91,7 @@ export class PublishReader {
       trail.notes.push(...broker.notes.map((note) => `The publish ${note}`));
       return this.facts(trail, broker);
     }
-    if (callee.kind === 'own') return this.enter(call, callee.fns, env, trail);
+    if (callee.kind === 'own') return this.enter(call, callee, env, trail);
     const what = callee.kind === 'package' ? callee.role.pkg : quote(call.expression);
     return stopped(trail, {
       code: spread
@@ -105,15 +105,15 @@ export class PublishReader {
 
   private enter(
     call: ts.CallExpression,
-    fns: readonly ts.Node[],
+    callee: Callee & { kind: 'own' },
     env: Env | undefined,
     trail: Trail,
   ): PublishFacts {
-    const wrappers = fns.map((fn) => this.discovery.wrappers.get(fn as Wrapper['fn']));
-    const [wrapper] = wrappers;
-    if (wrapper === undefined || wrappers.length > 1) {
-      const names = wrappers.map((w) => w?.id ?? 'one that does not publish').join(', ');
-      return stopped(trail, { code: 'several-implementations', what: names });
+    const wrapper = this.chosen(callee);
+    if (wrapper === undefined) {
+      const candidates = callee.fns.map((fn) => this.candidate(fn)).join(', ');
+      const bound = callee.bindings === undefined ? '' : `; bound: ${callee.bindings.join(', ')}`;
+      return stopped(trail, { code: 'several-implementations', what: candidates + bound });
     }
     trail.path.push(wrapper.id);
     trail.obstacles.push(...wrapper.obstacles);
@@ -125,6 +125,23 @@ export class PublishReader {
       return stopped(trail, { code: 'wrapper-unclear', what: wrapper.id });
     }
     return this.follow(wrapper.inner, inner, trail);
+  }
+
+  /** The one function that a call reaches, or the one that unbroker.codemod.json leaves. */
+  private chosen({ fns, bindings }: Callee & { kind: 'own' }): Wrapper | undefined {
+    const { wrappers, denied } = this.discovery;
+    const named = fns.filter((fn) => wrappers.get(fn)?.override !== undefined);
+    const left = named.length > 0 ? named : fns.filter((fn) => !denied.has(fn));
+    const [only] = left;
+    const settled =
+      left.length === 1 && (bindings === undefined || left.length < fns.length || named.length > 0);
+    return only !== undefined && settled ? wrappers.get(only) : undefined;
+  }
+
+  /** `src/rabbit.ts#RabbitEvents.placed (line 4)`. */
+  private candidate(fn: Wrapper['fn']): string {
+    const name = wrapperId(this.resolver, fn) ?? this.place(fn);
+    return `${name} (line ${lineOf(fn)}${this.discovery.wrappers.has(fn) ? '' : ', does not publish'})`;
   }
 
   /** The mapping of unbroker.codemod.json: the arguments are what they are, nothing is peeled. */

@@ -39,7 +39,9 @@ export function removeUnused(
       const declaration = symbol.declarations?.[0];
       if (declaration === undefined || declaration.getSourceFile() !== file || unused.has(declaration))
         continue;
-      if ((references.get(symbol) ?? []).some((id) => !gone.has(id))) continue;
+      const isField = ts.isPropertyDeclaration(declaration);
+      if ((references.get(symbol) ?? []).some((id) => !gone.has(id) && !(isField && isAssigned(id))))
+        continue;
       if (results.has(symbol)) {
         unused.add(declaration);
         continue;
@@ -56,6 +58,17 @@ export function removeUnused(
     }
   }
   return { ...removalOf(file, unused, isSpent), leftovers };
+}
+
+/** `this.bus` of `this.bus = bus`: that is no reading. */
+function isAssigned(id: ts.Identifier): boolean {
+  const access = id.parent;
+  return (
+    ts.isPropertyAccessExpression(access) &&
+    ts.isBinaryExpression(access.parent) &&
+    access.parent.left === access &&
+    access.parent.operatorToken.kind === ts.SyntaxKind.EqualsToken
+  );
 }
 
 export interface Unused {
