@@ -10,7 +10,17 @@ import { enclosures, statementOf } from './hazards.js';
 import { classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import { contains, type Fn, isAsync, isFn, lineOf, nameOf, type Scope, scopeOf } from './syntax.js';
+import {
+  contains,
+  type Fn,
+  isAsync,
+  isFn,
+  lineOf,
+  nameOf,
+  type Scope,
+  scopeOf,
+  unwrapped,
+} from './syntax.js';
 import type { Idiom } from './transactions/idiom.js';
 import { idiomOf } from './transactions/idioms.js';
 import type { Key, TransactionScope } from './transactions/scope.js';
@@ -18,7 +28,7 @@ import type { Writes } from './transactions/writes.js';
 import { waits } from './waits.js';
 
 /** Roles of a client or ORM that a transaction may have. */
-const HANDLES = new Set(['trx', 'tx', 'manager', 'em', 'task', 'transaction']);
+const HANDLES = new Set(['trx', 'tx', 'manager', 'runner', 'em', 'task', 'transaction']);
 
 /** A parameter that is the handle. */
 export interface Slot {
@@ -154,7 +164,7 @@ export class Carriers {
     if (found.position === 'after') return none(' calls it behind its commit');
     if (found.library?.name !== slot.library?.name)
       return { code: 'handle-types-differ', what: `${place} has one of ${found.library?.name ?? 'pg'}` };
-    if (this.key(argument) !== this.key(found.handleNode)) return none(` hands over ${argument.getText()}`);
+    if (!isHandle(argument, found.handleNode, this.key)) return none(` hands over ${argument.getText()}`);
     const [obstacle] = [...found.obstacles, ...this.databaseObstacles(found)];
     if (obstacle !== undefined) return none(` (${obstacle.code}: ${obstacle.what})`);
     return waits(call) ? undefined : none(' does not wait for it');
@@ -169,6 +179,13 @@ export class Carriers {
       return name === undefined ? [] : [name];
     });
   }
+}
+
+/** The handle itself, or the manager of a query runner. */
+export function isHandle(argument: ts.Expression, handle: ts.Expression, key: Key): boolean {
+  if (key(argument) === key(handle)) return true;
+  const e = unwrapped(argument);
+  return ts.isPropertyAccessExpression(e) && e.name.text === 'manager' && key(e.expression) === key(handle);
 }
 
 /** `PoolClient | undefined`: an enqueue on it would not type-check, and rightly so. */

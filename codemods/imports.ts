@@ -88,13 +88,14 @@ export class FileImports {
     const lead = at > 0 && this.file.text[at - 1] !== '\n' ? eol : '';
     const first = this.isFirst(at) ? eol : '';
     const { quote, semi } = this.layout;
-    const types = [...this.addedTypes].map(
-      ([module, names]) => `import type { ${names.join(', ')} } from ${quote}${module}${quote}${semi}${eol}`,
-    );
-    const lines = [
-      ...types,
-      ...[...this.added].map(([module, names]) => this.statement(module, names) + eol),
-    ];
+    const values = new Map(this.added);
+    const types: string[] = [];
+    for (const [module, names] of this.addedTypes) {
+      const beside = values.get(module);
+      if (beside !== undefined) values.set(module, [...names.map((n) => `type ${n}`), ...beside]);
+      else types.push(`import type { ${names.join(', ')} } from ${quote}${module}${quote}${semi}${eol}`);
+    }
+    const lines = [...types, ...[...values].map(([module, names]) => this.statement(module, names) + eol)];
     return [...this.edits, { start: at, end: at, text: lead + lines.join('') + first }];
   }
 

@@ -264,7 +264,12 @@ export class SiteReader {
       return { publish, obstacles, rewrite: undefined, shared: false };
     const many = bulk === undefined ? undefined : this.bulkParts(bulk, renames);
     const parts = {
-      ...this.parts(call, publish, found.handle, found.library?.adapter),
+      ...this.parts(
+        call,
+        publish,
+        pass === undefined ? found.handle : this.handedOn(found),
+        found.library?.adapter,
+      ),
       bulk: many,
       pass: pass === undefined ? undefined : this.passParts(call, pass.threading, renames),
     };
@@ -285,7 +290,7 @@ export class SiteReader {
               how: 'pass',
               parameter,
               ...common,
-              argument: this.argumentOf(call, pass.threading, found.handle),
+              argument: this.argumentOf(call, pass.threading, this.handedOn(found)),
             };
       return { publish, obstacles, rewrite, shared: false };
     }
@@ -330,6 +335,12 @@ export class SiteReader {
       obstacles,
       notes: [...new Set(publishes.flatMap((p) => p.facts.notes))],
     };
+  }
+
+  /** A query runner's manager goes to other functions: that is what they call a transaction. */
+  private handedOn(found: TransactionScope): string {
+    const isRunner = this.resolver.roleOf(found.handleNode)?.what === 'runner';
+    return isRunner ? `${found.handle}.manager` : found.handle;
   }
 
   private passParts(

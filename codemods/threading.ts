@@ -7,7 +7,7 @@
 import { ts } from 'ts-morph';
 import { isAssignment } from './availability.js';
 import type { Callers, Family } from './callers.js';
-import type { Carriers } from './carriers.js';
+import { type Carriers, isHandle } from './carriers.js';
 import { type HandleType, libraryType, pgType } from './handle-types.js';
 import { callbackObstacle, enclosures, statementOf, useOf } from './hazards.js';
 import { BROKERS, classOf } from './packages.js';
@@ -267,7 +267,7 @@ export class Threadings {
         what: `${text === '' ? (library?.name ?? '') : text} (${place})`,
       });
     const passed = part.added ? undefined : call.arguments[part.index];
-    if (passed !== undefined && this.key(passed) !== this.key(handle))
+    if (passed !== undefined && !isHandle(passed, handle, this.key))
       obstacles.push({ code: 'caller-without-transaction', what: `${place} hands over ${passed.getText()}` });
     roots.push({ call, handle: reached.found?.handleNode, library });
     return undefined;
