@@ -32,7 +32,7 @@ export type RetryPolicy =
   | { readonly type: 'fixed'; readonly delayMs: number }
   | { readonly type: 'ladder'; readonly delaysMs: readonly number[] };
 
-/** Limits that hold at every door. The table's check constraints repeat the first six. */
+/** Limits that hold at every door. The table's check constraints repeat those of kind, keys and attempts. */
 export const LIMITS = {
   kindLength: 200,
   dedupeKeyLength: 500,

@@ -96,6 +96,10 @@ export function createStatements(schema: string) {
   select pg_notify('${wakeChannel(schema)}', '')::text is not null
   from ${s}.sleepers where ${condition} and sleeps_until > clock_timestamp() limit 1) as woke`;
   return {
+    /** One row of which no more is said than kind, payload, priority and headers (migrations/018_checks.sql). */
+    enqueuePlain: `
+select ${s}.enqueue_plain($1::text, $2::text, $3::integer, $4::text) as id`,
+
     /** One row; no dedupe key, so it always inserts (migrations/015_enqueue_one.sql). */
     enqueue: `
 select ${s}.enqueue_one($1::text, $2::text, $3::integer, $4::timestamptz, $5::float8, $6::integer, $7::text, $8::text,

@@ -203,6 +203,8 @@ describe('what is stored', () => {
     ['a negative count', `insert into unbroker.jobs (kind, attempts) values ('a', -1)`],
     ['an empty key', `insert into unbroker.jobs (kind, dedupe_key) values ('a', '')`],
     ['a long key', `insert into unbroker.jobs (kind, dedupe_key) values ('a', repeat('d', 501))`],
+    ['an empty ordering key', `insert into unbroker.jobs (kind, ordering_key) values ('a', '')`],
+    ['a long ordering key', `insert into unbroker.jobs (kind, ordering_key) values ('a', repeat('o', 501))`],
     ['a history that is no list', `insert into unbroker.jobs (kind, errors) values ('a', '{}')`],
   ])('the table refuses %s', async (_name, insert) => {
     await expect(db.pool.query(insert)).rejects.toMatchObject({ code: '23514' });
