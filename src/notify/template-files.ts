@@ -32,19 +32,23 @@ export function templateFiles(folder: string, now: () => number = () => performa
   let keys: ReadonlySet<string> = new Set();
   let keysLookedAt = Number.NEGATIVE_INFINITY;
 
-  /** Exactly this name, also on a file system that ignores case; asking for unknown ones costs one look a second. */
-  const isThere = (key: string, lookedAt: number): boolean => {
+  /** Exactly these names, also on a file system that ignores case; asking for unknown ones costs one look a second. */
+  const keysAt = (lookedAt: number): ReadonlySet<string> => {
     if (lookedAt - keysLookedAt >= FRESH_MS) {
       keys = new Set(namesIn(folder));
       keysLookedAt = lookedAt;
     }
-    return keys.has(key);
+    return keys;
   };
 
   return {
+    files() {
+      const names = [...keysAt(now())].filter(isTemplateKey).sort().slice(0, MAX_KEPT);
+      return names.map((key) => ({ key, variants: this.variants(key) }));
+    },
     variants(key) {
       const lookedAt = now();
-      if (!isTemplateKey(key) || !isThere(key, lookedAt)) return [];
+      if (!isTemplateKey(key) || !keysAt(lookedAt).has(key)) return [];
       const before = kept.get(key);
       if (before !== undefined && lookedAt - before.lookedAt < FRESH_MS) return before.variants;
       const names = namesIn(join(folder, key)).sort().slice(0, MAX_FILES);

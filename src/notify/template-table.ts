@@ -30,6 +30,15 @@ export interface TemplateVersion {
   readonly createdAt: Date;
 }
 
+/** A variant as it is now, with the newest version of its key. */
+export interface CurrentTemplate extends TemplateChange {
+  readonly key: string;
+  readonly version: number;
+  /** Of the key: its first version, and its newest. */
+  readonly createdAt: Date;
+  readonly changedAt: Date;
+}
+
 export type TemplateTable = ReturnType<typeof createTemplateTable>;
 
 export const MAX_TEMPLATE_CHANGES = 200;
@@ -64,6 +73,16 @@ from ${templates} where key = $1
 order by version desc, locale, channel
 limit $2`,
 
+    /** Of each variant of every key the newest row, by key; at most $1. */
+    current: `
+select distinct on (t.key, t.locale, t.channel) t.key, t.locale, t.channel, t.parts,
+       max(t.version) over (partition by t.key) as version,
+       min(t.created_at) over (partition by t.key) as "createdAt",
+       max(t.created_at) over (partition by t.key) as "changedAt"
+from ${templates} t
+order by t.key, t.locale, t.channel, t.version desc
+limit $1`,
+
     /** Keys that the table knows, by name. */
     keys: `
 select distinct key from ${templates} where key > $1 order by key limit $2`,
@@ -91,6 +110,10 @@ select distinct key from ${templates} where key > $1 order by key limit $2`,
 
     async versions(db: Queryable, key: string, limit: number): Promise<TemplateVersion[]> {
       return (await db.query(sql.versions, [key, limit])).rows as TemplateVersion[];
+    },
+
+    async current(db: Queryable, limit: number): Promise<CurrentTemplate[]> {
+      return (await db.query(sql.current, [limit])).rows as CurrentTemplate[];
     },
 
     async keys(db: Queryable, after: string, limit: number): Promise<string[]> {
@@ -136,6 +159,7 @@ export function cachedTemplates(
   };
 
   return {
+    files: () => files?.files?.() ?? [],
     variants(key, version = null) {
       if (!isTemplateKey(key)) return [];
       const template = find(key, version);

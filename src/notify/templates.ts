@@ -26,11 +26,20 @@ export interface TemplateVariant {
 /** All variants of a template, now or at a version of the table; empty when there is none of that name. */
 export interface TemplateSource {
   variants(key: string, version?: number | null): readonly TemplateVariant[];
+  /** All that is in a folder, by key; absent: there is none. */
+  files?(): readonly KeyedTemplate[];
+}
+
+export interface KeyedTemplate {
+  readonly key: string;
+  readonly variants: readonly TemplateVariant[];
 }
 
 /** `version` null or absent: as it is now. */
 export interface Renderer {
   variants(key: string, version?: number | null): readonly TemplateVariant[];
+  /** All that is in a folder, by key. */
+  files(): readonly KeyedTemplate[];
   /** The variant of the nearest locale: fr-CA, fr, the default locale, `default`. null when there is none. */
   find(key: string, channel: Channel, locale: string, version?: number | null): TemplateVariant | null;
   /** Throws MessageError: template-unknown, template-invalid, render-failed, header-injection. */
@@ -83,6 +92,7 @@ export function createRenderer(
 
   return {
     variants: (key, version) => (isTemplateKey(key) ? source.variants(key, version) : []),
+    files: () => source.files?.() ?? [],
     find,
     render(key, channel, locale, data, version) {
       const variant = find(key, channel, locale, version);

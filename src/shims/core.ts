@@ -81,6 +81,7 @@ const READS: ReadonlySet<Parsed['type']> = new Set([
   'find-schedule',
   'list-schedules',
   'list-template-versions',
+  'list-templates',
 ]);
 /** What is asked, for whom. */
 export interface CoreRequest {
@@ -184,6 +185,8 @@ export class Core {
         return editSchedule(this.#acts, db, parsed);
       case 'put-template':
         return { version: await templates.put(db, parsed.key, parsed.changes) };
+      case 'list-templates':
+        return templates.current(db, parsed.limit);
       case 'list-template-versions':
         return templates.versions(db, parsed.key, parsed.limit);
     }

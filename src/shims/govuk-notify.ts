@@ -6,7 +6,7 @@ import type { Job } from '../jobs/job.js';
 import type { JobSearch } from '../jobs/store.js';
 import { objectText, readJson, toPlain } from '../json-text.js';
 import { MessageError } from '../notify/message.js';
-import type { TemplateVariant } from '../notify/templates.js';
+import type { KeyedTemplate, TemplateVariant } from '../notify/templates.js';
 import {
   answerRoute,
   type ContractContext,
@@ -15,6 +15,7 @@ import {
   type Find,
   jsonResponse,
   type List,
+  type ListTemplates,
   type ListTemplateVersions,
   Refusal,
   route,
@@ -301,25 +302,105 @@ function showTemplate(path: string) {
       return { type: 'list-template-versions', key, limit: 200, variant };
     },
     render(versions, { key, variant }) {
-      const { channel, parts, version = 1 } = variant;
-      const dated = versions.find((one) => one.version <= version);
-      const created = versions.at(-1)?.createdAt ?? null;
-      const body = {
-        id: key,
-        name: key,
-        type: channel,
-        created_at: created,
-        updated_at: dated?.createdAt ?? null,
-        created_by: 'unbroker',
-        version,
-        ...contentOf(parts),
-        letter_contact_block: null,
-        postage: null,
-      };
-      return jsonResponse(200, JSON.stringify(body));
+      const dated = versions.find((one) => one.version <= (variant.version ?? 1));
+      const [createdAt, changedAt] = [versions.at(-1)?.createdAt ?? null, dated?.createdAt ?? null];
+      return jsonResponse(200, JSON.stringify(templateOf(key, variant, createdAt, changedAt)));
     },
   });
 }
+
+/** A template that is only a file has no dates. */
+function templateOf(
+  key: string,
+  { channel, parts, version = 1 }: TemplateVariant,
+  createdAt: Date | null,
+  changedAt: Date | null,
+) {
+  return {
+    id: key,
+    name: key,
+    type: channel,
+    created_at: createdAt,
+    updated_at: changedAt,
+    created_by: 'unbroker',
+    version,
+    ...contentOf(parts),
+    letter_contact_block: null,
+    postage: null,
+  };
+}
+
+const MAX_TEMPLATES = 10_000;
+
+interface ListAll extends ListTemplates {
+  readonly types: readonly string[];
+  readonly files: readonly KeyedTemplate[];
+}
+
+const listTemplates = route<ListAll>({
+  method: 'GET',
+  path: '/v2/templates',
+  parse(request, { renderer }) {
+    const { type } = queryOf(request, ['type']);
+    if (type !== undefined && !['email', 'sms', 'letter'].includes(type))
+      throw new Refusal(422, 'invalid', `type is not one of [sms, email, letter]`);
+    const types = type === undefined ? ['email', 'sms'] : [type];
+    return { type: 'list-templates', limit: MAX_TEMPLATES, types, files: renderer?.files() ?? [] };
+  },
+  render(rows, { types, files }) {
+    const written = rows.map(({ key, createdAt, changedAt, ...row }) => ({ key, createdAt, changedAt, row }));
+    const there = new Set(rows.map(({ key, locale, channel }) => `${key} ${locale} ${channel}`));
+    const onlyFiles = files.flatMap(({ key, variants }) =>
+      variants
+        .filter(({ locale, channel }) => !there.has(`${key} ${locale} ${channel}`))
+        .map((row) => ({ key, createdAt: null, changedAt: null, row })),
+    );
+    const byLocale = LISTED.map((wanted) =>
+      [...written, ...onlyFiles].filter(({ row }) => row.locale === wanted && types.includes(row.channel)),
+    );
+    // One of each key and type: that of the language, before the one for all.
+    const first = new Map<string, ReturnType<typeof templateOf>>();
+    for (const { key, row, createdAt, changedAt } of byLocale.flat()) {
+      const { parts, channel } = row;
+      const name = `${key} ${channel}`;
+      if (parts !== null && !first.has(name))
+        first.set(name, templateOf(key, { ...row, parts }, createdAt, changedAt));
+    }
+    const templates = [...first.values()].sort((a, b) => (a.id < b.id ? -1 : 1));
+    return jsonResponse(200, JSON.stringify({ templates }));
+  },
+});
+
+const LISTED = [LOCALE, 'default'];
+
+/** As the service answers one that has no letters; nothing here prints. */
+const sendLetter = answerRoute({
+  method: 'POST',
+  path: '/v2/notifications/letter',
+  parse: () => new Refusal(400, 'unsupported', 'Service is not allowed to send letters'),
+});
+
+const letterPdf = route<Find>({
+  method: 'GET',
+  path: '/v2/notifications/:id/pdf',
+  parse: ({ params }) => ({ type: 'find', id: jobIdOf(params['id'] ?? ''), scope: SCOPE }),
+  render: (job) =>
+    job === null ? notFound() : new Refusal(422, 'not-a-letter', 'Notification is not a letter'),
+});
+
+/** Texts of others do not come here: there are none. */
+const receivedTexts = answerRoute({
+  method: 'GET',
+  path: '/v2/received-text-messages',
+  parse(request) {
+    queryOf(request, ['older_than']);
+    const links = { current: '/v2/received-text-messages' };
+    return {
+      type: 'answer',
+      response: jsonResponse(200, JSON.stringify({ received_text_messages: [], links })),
+    };
+  },
+});
 
 const preview = answerRoute({
   method: 'POST',
@@ -350,8 +431,12 @@ export const govukNotifyContract = defineContract({
   routes: [
     send('email'),
     send('sms'),
+    sendLetter,
     readOne,
+    letterPdf,
     list,
+    receivedTexts,
+    listTemplates,
     showTemplate('/v2/template/:id'),
     showTemplate('/v2/template/:id/version/:version'),
     preview,

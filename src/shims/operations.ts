@@ -5,7 +5,7 @@
 
 import type { Enqueued, EnqueueOptions, Job, Json, RetryPolicy, Schedule } from '../jobs/job.js';
 import type { Carried, DeadFilter, DeadGroup, JobSearch } from '../jobs/store.js';
-import type { TemplateChange, TemplateVersion } from '../notify/template-table.js';
+import type { CurrentTemplate, TemplateChange, TemplateVersion } from '../notify/template-table.js';
 import type { ScheduleOptions } from '../schedules.js';
 
 export interface ShimResponse {
@@ -217,6 +217,12 @@ export interface ListTemplateVersions {
   readonly limit: number;
 }
 
+/** All that the table has now; what is only a file, parse knows. */
+export interface ListTemplates {
+  readonly type: 'list-templates';
+  readonly limit: number;
+}
+
 /** Answered without the database. */
 export interface Answer {
   readonly type: 'answer';
@@ -240,6 +246,7 @@ export type Parsed =
   | EditSchedule
   | PutTemplate
   | ListTemplateVersions
+  | ListTemplates
   | Answer;
 
 export interface EnqueueResult {
@@ -282,6 +289,7 @@ interface Results {
   readonly 'edit-schedule': ChangedSchedule;
   readonly 'put-template': { readonly version: number };
   readonly 'list-template-versions': readonly TemplateVersion[];
+  readonly 'list-templates': readonly CurrentTemplate[];
   readonly answer: never;
 }
 

@@ -34,11 +34,11 @@ beforeAll(async () => {
 });
 afterAll(() => world?.close());
 
-async function put(channel: string, parts: object, key = TEMPLATE): Promise<void> {
+async function put(channel: string, parts: object, key = TEMPLATE, locale = 'en'): Promise<void> {
   const answer = await fetch(`${world.url}/templates/${key}`, {
     method: 'PUT',
     headers: { 'content-type': 'application/json', 'x-api-key': `live-${SERVICE}-${SECRET}` },
-    body: JSON.stringify({ channel, parts }),
+    body: JSON.stringify({ channel, parts, locale }),
   });
   if (!answer.ok) throw new Error(await answer.text());
 }
@@ -116,6 +116,57 @@ it('templates: as they are, as they were, previewed', async () => {
     subject: 'New Bo',
     body: 'Dear Bo',
   });
+});
+
+it('lists its templates: written ones as they are now, files that nothing hides, of one type or all', async () => {
+  await put('email', { subject: 'For all', text: 'x' }, 'shadowed', 'default');
+  await put('email', { subject: 'In English', text: 'x' }, 'shadowed', 'en');
+  await put('email', { subject: 'Over the file', text: 'x' }, 'order-note');
+  const { templates } = (await client.getAllTemplates()).data as {
+    templates: { id: string; type: string; version: number; subject?: string; created_at: string | null }[];
+  };
+  const of = (id: string) => templates.filter((one) => one.id === id);
+  expect(of(TEMPLATE)).toMatchObject([
+    { type: 'email', version: 2, subject: 'New {{name}}', body: 'Dear {{name}}', created_by: 'unbroker' },
+  ]);
+  expect(of('shadowed')).toMatchObject([{ subject: 'In English', version: 2 }]);
+  expect(of('order-note')).toMatchObject([{ subject: 'Over the file', version: 1 }]);
+  expect(of('order-shipped').map(({ type, version, created_at }) => [type, version, created_at])).toEqual([
+    ['email', 1, null],
+    ['sms', 1, null],
+  ]);
+  expect(templates.map(({ id }) => id)).toEqual(templates.map(({ id }) => id).toSorted());
+  const texts = (await client.getAllTemplates('sms')).data.templates as { id: string; type: string }[];
+  expect(new Set(texts.map(({ type }) => type))).toEqual(new Set(['sms']));
+  expect(texts.map(({ id }) => id)).toContain(`${TEMPLATE.slice(0, -1)}b`);
+  expect((await client.getAllTemplates('letter')).data.templates).toEqual([]);
+  expect((await failure(client.getAllTemplates('fax')))?.data.errors[0]?.error).toBe('ValidationError');
+  // As one of them is read, so it is listed.
+  const { data } = await client.getTemplateById(TEMPLATE);
+  expect(of(TEMPLATE)[0]).toEqual(data);
+});
+
+it('letters: refused as the service refuses them where they are not allowed, nothing stored', async () => {
+  const before = await world.jobCount();
+  for (const call of [
+    client.sendLetter(TEMPLATE, { personalisation: { address_line_1: 'A', postcode: 'SW1A 1AA' } }),
+    client.sendPrecompiledLetter('ref', Buffer.from('%PDF-1.4'), 'first'),
+  ]) {
+    const refused = await failure(call);
+    expect(refused?.status).toBe(400);
+    expect(refused?.data).toEqual({
+      status_code: 400,
+      errors: [{ error: 'BadRequestError', message: 'Service is not allowed to send letters' }],
+    });
+  }
+  expect(await world.jobCount()).toBe(before);
+  const { data } = await client.sendSms(`${TEMPLATE.slice(0, -1)}b`, '+447700900001', {
+    personalisation: { code: '18' },
+  });
+  const get = (id: string) => failure(client.getPdfForLetterNotification(id));
+  expect((await get(data.id))?.status).toBe(400);
+  expect((await get(SERVICE))?.status).toBe(404);
+  expect((await client.getReceivedTexts()).data.received_text_messages).toEqual([]);
 });
 
 it('says no in its own words', async () => {
