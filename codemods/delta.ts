@@ -6,15 +6,19 @@
 import { RELAY_KIND } from './publishes/relay.js';
 
 export interface DeltaFacts {
-  readonly kind: string;
+  /** More than one when the functions behind a call publish more than one. */
+  readonly kinds: readonly string[];
   readonly how: 'moved' | 'replaced' | 'wrapped';
   readonly awaited: boolean;
   /** Line of a catch with a ROLLBACK that also catches a failed publish. */
   readonly rollbackCatch: number | undefined;
-  readonly commitLine: number;
+  /** `line 12`; with its file when that is another one. */
+  readonly commitAt: string;
   readonly publishLine: number;
   readonly notes: readonly string[];
   readonly writes: number;
+  /** Functions that take the transaction's handle as a new parameter: `Orders.tell (src/orders.ts:12)`. */
+  readonly through: readonly string[];
   /** The payload's type does not rule out a Date or function. */
   readonly copied: boolean;
 }
@@ -34,7 +38,7 @@ export function deltaOf(facts: DeltaFacts): Delta {
 
 function before(facts: DeltaFacts): string[] {
   const lines: string[] = [];
-  const where = `line ${facts.commitLine}`;
+  const where = facts.commitAt;
   if (facts.how === 'moved') {
     lines.push(
       `A death or broker error between the commit (${where}) and the publish (line ${facts.publishLine}) left the row without its message`,
@@ -63,14 +67,18 @@ function after(facts: DeltaFacts): string[] {
     lines.push(`${facts.writes} writes that committed one by one are one transaction now`);
   }
   if (!facts.awaited) lines.push('The enqueue is awaited');
+  if (facts.through.length > 0)
+    lines.push(
+      `The transaction is handed on, as a parameter that every caller has to give: ${facts.through.join(', ')}`,
+    );
   return lines;
 }
 
 function notes(facts: DeltaFacts): string[] {
   return [
-    facts.kind === RELAY_KIND
+    facts.kinds.includes(RELAY_KIND)
       ? 'The worker publishes the message now, after the commit: it must have the AMQP URL before this is deployed'
-      : `No message goes to the broker any more: a worker must handle kind "${facts.kind}" before this is deployed`,
+      : `No message goes to the broker any more: a worker must handle ${facts.kinds.length > 1 ? 'kinds' : 'kind'} ${facts.kinds.map((k) => `"${k}"`).join(', ')} before this is deployed`,
     ...(facts.copied
       ? [
           'The payload is copied through JSON: its type does not rule out a Date, which enqueue refuses; drop the copy where it is plain',

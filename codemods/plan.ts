@@ -3,6 +3,7 @@
  * is written here; apply.ts does that, from this plan and nothing else.
  */
 
+import type { ts } from 'ts-morph';
 import { analyse, siteCalls, unresolvedCalls } from './analyse.js';
 import { changesOf, type FileChange, type OpenSite } from './changes.js';
 import { readConfig } from './config.js';
@@ -15,7 +16,7 @@ import type { Obstacle, ReasonCode } from './reasons.js';
 import { type KindsOption, makeRegistry, type PlanKinds, type Registry } from './registry.js';
 import type { ReadSite, SiteReader } from './site.js';
 import { contains, endLineOf, lineOf, quote } from './syntax.js';
-import type { ThreadStep } from './thread.js';
+import { memberName, type ThreadStep } from './thread.js';
 import { refuseBrokenThreads } from './thread-work.js';
 import { type Confidence, decide, type Level } from './verdict.js';
 import type { Wrapper } from './wrappers.js';
@@ -72,7 +73,7 @@ export interface PlanSite {
   readonly message: string | null;
   readonly next: string | null;
   readonly also: readonly Obstacle[];
-  /** For `no-transaction-here`: every function, interface and double that the handle would have to pass through. */
+  /** What the handle passes through, and for `no-transaction-here` would have to: functions, interfaces, test doubles. */
   readonly thread: readonly ThreadStep[];
   readonly confidence: Confidence;
   readonly delta: Delta | null;
@@ -290,18 +291,19 @@ function siteOf(
     ...verdict,
     thread: read.thread,
     applied,
-    delta: verdict.level === 'refused' ? null : delta(read, reader),
+    delta: verdict.level === 'refused' ? null : delta(read, reader, analysis),
   };
 }
 
 function transactionOf(read: ReadSite): PlanSite['transaction'] {
   const { transaction, pool } = read;
   if (transaction !== undefined) {
+    const elsewhere = transaction.end.getSourceFile() !== read.call.getSourceFile();
     return {
       idiom: transaction.idiom,
       handle: transaction.handle,
-      begin: transaction.begin === undefined ? null : lineOf(transaction.begin),
-      commit: lineOf(transaction.end),
+      begin: transaction.begin === undefined || elsewhere ? null : lineOf(transaction.begin),
+      commit: elsewhere ? null : lineOf(transaction.end),
       position: transaction.position,
     };
   }
@@ -315,10 +317,25 @@ function transactionOf(read: ReadSite): PlanSite['transaction'] {
   };
 }
 
-function delta(read: ReadSite, reader: SiteReader): Delta {
+/** Of a call that is handed the transaction: what the functions behind it publish. */
+function kindsOf({ publish, rewrite }: ReadSite): string[] {
+  const inner = rewrite?.threading?.publishes.flatMap((p) => p.facts.kind ?? []) ?? [];
+  return inner.length > 0 ? [...new Set(inner)] : [publish.kind ?? ''];
+}
+
+function placeFrom(near: ts.Node, node: ts.Node, analysis: Analysis): string {
+  const file = node.getSourceFile();
+  return near.getSourceFile() === file ? `line ${lineOf(node)}` : `${analysis.pathOf(file)}:${lineOf(node)}`;
+}
+
+function throughOf(read: ReadSite, analysis: Analysis): string[] {
+  const changed = new Set((read.rewrite?.threading?.parameters ?? []).map((p) => p.signature));
+  return [...changed].map((s) => `${memberName(s)} (${analysis.pathOf(s.getSourceFile())}:${lineOf(s)})`);
+}
+
+function delta(read: ReadSite, reader: SiteReader, analysis: Analysis): Delta {
   const { transaction, pool, publish } = read;
-  const how =
-    read.rewrite?.how === 'wrap' ? 'wrapped' : read.rewrite?.how === 'replace' ? 'replaced' : 'moved';
+  const how = read.rewrite?.how === 'wrap' ? 'wrapped' : read.rewrite?.how === 'move' ? 'moved' : 'replaced';
   const [first] = pool?.statements ?? [];
   const shared = read.shared
     ? [
@@ -326,11 +343,12 @@ function delta(read: ReadSite, reader: SiteReader): Delta {
       ]
     : [];
   return deltaOf({
-    kind: publish.kind ?? '',
+    kinds: kindsOf(read),
     how,
     awaited: read.awaited || publish.path.length === 1,
     rollbackCatch: transaction?.rollbackCatch,
-    commitLine: transaction !== undefined ? lineOf(transaction.end) : first === undefined ? 0 : lineOf(first),
+    commitAt: placeFrom(read.call, transaction?.end ?? first ?? read.call, analysis),
+    through: throughOf(read, analysis),
     publishLine: lineOf(read.call),
     notes: [...publish.notes, ...shared],
     copied: !publish.plain,

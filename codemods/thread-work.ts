@@ -94,7 +94,11 @@ export function refuseBrokenThreads(sites: readonly Site[], pathOf: (file: ts.So
       site.read = {
         ...site.read,
         rewrite: undefined,
-        obstacles: [...site.read.obstacles, ...(site.read.untold ?? []), { code: 'caller-without-transaction', what }],
+        obstacles: [
+          ...site.read.obstacles,
+          ...(site.read.untold ?? []),
+          { code: 'caller-without-transaction', what },
+        ],
       };
       changed = true;
     }

@@ -107,7 +107,8 @@ export class Threads {
   }
 }
 
-function memberName(node: ts.Node): string {
+/** `Orders.tell`, also of an interface's member. */
+export function memberName(node: ts.Node): string {
   const named = nameOf(node as Fn);
   if (named?.includes('.')) return named;
   const owner = node.parent;

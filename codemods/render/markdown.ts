@@ -5,11 +5,11 @@ import { REASONS } from '../reasons.js';
 import { howToConfirm, PUBLISHER_HEAD, publisherRow } from './publishers.js';
 
 export function renderMarkdown(plan: Plan): string {
-  const { safe, wrap, refused } = plan.counts;
+  const { safe, wrap, thread, refused } = plan.counts;
   const lines = [
     '# Publishes after a commit',
     '',
-    `${plan.sites.length} call sites: ${safe} safe, ${wrap} need a transaction (\`--level wrap\`), ${refused} left alone.`,
+    `${plan.sites.length} call sites: ${safe} safe, ${wrap} need a transaction (\`--level wrap\`), ${thread} need it handed on (\`--level thread\`), ${refused} left alone.`,
     '',
   ];
   if (plan.degraded !== null)
@@ -26,6 +26,11 @@ export function renderMarkdown(plan: Plan): string {
     lines,
     'With a new transaction',
     plan.sites.filter((s) => s.level === 'wrap'),
+  );
+  section(
+    lines,
+    'With a transaction that is handed on',
+    plan.sites.filter((s) => s.level === 'thread'),
   );
   refusals(
     lines,
@@ -67,6 +72,8 @@ function section(lines: string[], title: string, sites: readonly PlanSite[]): vo
     for (const line of site.delta?.before ?? []) lines.push(`- before: ${cell(line)}.`);
     for (const line of site.delta?.after ?? []) lines.push(`- now: ${cell(line)}.`);
     for (const line of site.delta?.notes ?? []) lines.push(`- look at: ${cell(line)}.`);
+    for (const t of site.thread)
+      lines.push(`- through \`${cell(t.name)}\` (${t.role}), \`${cell(t.file)}:${t.line}\``);
     lines.push('');
   }
 }

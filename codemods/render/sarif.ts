@@ -13,6 +13,13 @@ interface Rule {
   readonly defaultConfiguration: { readonly level: 'note' | 'warning' };
 }
 
+const LEVEL_RULES = {
+  safe: 'publish-after-commit',
+  wrap: 'publish-after-autocommit',
+  thread: 'publish-in-a-called-function',
+  refused: 'publish-after-commit',
+} as const;
+
 const FIXABLE: readonly Rule[] = [
   rule(
     'publish-after-commit',
@@ -24,6 +31,12 @@ const FIXABLE: readonly Rule[] = [
     'publish-after-autocommit',
     'A publish behind a write that committed by itself can be lost',
     'Run: unbroker codemod apply --level wrap',
+    'warning',
+  ),
+  rule(
+    'publish-in-a-called-function',
+    'A publish in a function that a transaction calls can be lost; the transaction can be handed on to it',
+    'Run: unbroker codemod apply --level thread',
     'warning',
   ),
 ];
@@ -79,7 +92,7 @@ export function renderSarif(plan: Plan): object {
 }
 
 function result(site: PlanSite): object {
-  const id = site.reason ?? (site.level === 'wrap' ? 'publish-after-autocommit' : 'publish-after-commit');
+  const id = site.reason ?? LEVEL_RULES[site.level];
   const index = RULES.findIndex((r) => r.id === id);
   return {
     ruleId: id,
@@ -87,6 +100,15 @@ function result(site: PlanSite): object {
     level: RULES[index]?.defaultConfiguration.level ?? 'warning',
     message: { text: text(site) },
     locations: [place(site.file, site.line, site.endLine)],
+    ...(site.thread.length === 0
+      ? {}
+      : {
+          relatedLocations: site.thread.map((t, id) => ({
+            id,
+            message: { text: `${t.name} (${t.role})` },
+            ...place(t.file, t.line, t.line),
+          })),
+        }),
     partialFingerprints: { 'unbroker/v1': site.fingerprint },
     properties: {
       verdict: site.level,

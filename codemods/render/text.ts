@@ -81,6 +81,8 @@ function siteLines(site: PlanSite): string[] {
   if (site.payload !== null) say('payload', shortened(site.payload));
   const options = Object.entries(site.options).map(([k, v]) => `${k}: ${v}`);
   if (options.length > 0) say('options', shortened(options.join(', ')));
+  for (const step of site.thread)
+    say('handed on', `to ${step.name} (${step.role}), ${step.file}:${step.line}`);
   say('confidence', site.confidence);
   for (const line of site.delta?.before ?? []) say('before', `${line}.`);
   for (const line of site.delta?.after ?? []) say('now', `${line}.`);
@@ -94,9 +96,9 @@ function shortened(text: string): string {
 }
 
 function summary(plan: Plan): string[] {
-  const { files, parsed, safe, wrap, refused } = plan.counts;
+  const { files, parsed, safe, wrap, thread, refused } = plan.counts;
   const lines = [
-    `${files} files, ${parsed} of them looked into; ${plan.sites.length} call sites: ${safe} safe, ${wrap} wrap, ${refused} refused.`,
+    `${files} files, ${parsed} of them looked into; ${plan.sites.length} call sites: ${safe} safe, ${wrap} wrap, ${thread} thread, ${refused} refused.`,
   ];
   if (plan.degraded !== null) {
     const packages = plan.degraded.packages.length === 0 ? '' : `: ${plan.degraded.packages.join(', ')}`;
