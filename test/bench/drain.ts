@@ -102,7 +102,8 @@ async function measure(
   }
 }
 
-export async function fill(url: string, type: QueueType, messages: number): Promise<void> {
+/** `ids`: with a message id each. */
+export async function fill(url: string, type: QueueType, messages: number, ids = true): Promise<void> {
   const connection = await amqp.connect(url, { noDelay: true });
   const channel = await connection.createConfirmChannel();
   await channel.assertQueue('bench', { durable: true, arguments: { 'x-queue-type': type } });
@@ -113,7 +114,7 @@ export async function fill(url: string, type: QueueType, messages: number): Prom
         persistent: true,
         contentType: 'application/json',
         headers,
-        messageId,
+        ...(ids ? { messageId } : {}),
       });
     }
     await channel.waitForConfirms();

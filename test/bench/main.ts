@@ -39,6 +39,7 @@ const ALONE = ['backlog', 'footprint', 'holders'];
 const STANDALONE: Record<string, readonly [file: string, name: string]> = {
   drain: ['drain', 'benchDrain'],
   undo: ['undo', 'benchUndo'],
+  bridge: ['bridge', 'benchBridge'],
   shim: ['shim', 'benchShim'],
   codemod: ['codemod', 'benchCodemod'],
 };
