@@ -14,6 +14,8 @@ export interface DrainedGroup {
   readonly runs: readonly string[];
   /** Streams left out: they keep what was read. */
   readonly queues: readonly string[];
+  /** Out of delayed-message tables: what is not due yet would come too early in a queue, so it stays. */
+  readonly timed: boolean;
 }
 
 /** A message that may go back: its job is as the drain made it. */
@@ -103,7 +105,7 @@ mine as (
   return {
     /** What was drained from a broker's virtual host. */
     groups: `
-select r.group_name as "group", array_agg(distinct r.id::text) as runs,
+select r.group_name as "group", array_agg(distinct r.id::text) as runs, bool_or(r.mode = 'delayed') as timed,
        array(select distinct member.name from ${runs} each, unnest(each.queues) as member (name)
              where each.broker = $1 and each.vhost = $2 and each.group_name = r.group_name and each.mode <> 'undo'
                and not exists (

@@ -209,9 +209,9 @@ class GroupUndo {
     });
   }
 
-  #filter({ runs }: DrainedGroup): CandidateFilter {
+  #filter({ runs, timed }: DrainedGroup): CandidateFilter {
     const { kinds, delayed = 'return' } = this.options;
-    return { runs, kinds: kinds ?? null, delayed: delayed === 'return' };
+    return { runs, kinds: kinds ?? null, delayed: delayed === 'return' && !timed };
   }
 
   /** A stream keeps what was read of it: nothing goes back there. */
