@@ -57,6 +57,7 @@ describe('verify', () => {
         schema: 'unbroker',
         group: 'work',
         log: SILENT,
+        answerWithinMs: 12_000,
       },
     });
   const sql = (text: string) => world.database.pool.query(text);
