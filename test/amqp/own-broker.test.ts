@@ -4,8 +4,10 @@
  */
 import amqp from 'amqplib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { connectBroker } from '../../adapters/rabbitmq/broker.js';
 import type { RunCtl } from '../../adapters/rabbitmq/ctl.js';
 import {
+  DELAYED_GROUP,
   type DelayedOptions,
   type DelayedStep,
   importDelayed,
@@ -13,6 +15,8 @@ import {
 } from '../../adapters/rabbitmq/delayed-import.js';
 import { type DrainOptions, type DrainResult, drainGroup } from '../../adapters/rabbitmq/drain.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
+import { undoGroup } from '../../adapters/rabbitmq/undo.js';
+import { verifyDrains } from '../../adapters/rabbitmq/verify.js';
 import { SILENT } from '../../src/log.js';
 import { type DelayedBroker, startDelayedBroker } from '../support/delayed-exchange.js';
 import { type FreshVhost, freshVhost } from '../support/fresh.js';
@@ -116,6 +120,22 @@ describe('delayed messages', () => {
       true,
     );
     expect(await broker.count()).toEqual({ timed: 0, held: 0 });
+
+    const connected = await connectBroker(vhost.url);
+    const [proof] = await verifyDrains({
+      ...{ pool: database.pool, schema: database.schema, broker: connected, mayLook: () => false },
+      rules: options().rules,
+      factsOf: (name) => ({ name, role: 'main', ttlMs: null, feeders: [] }),
+    }).finally(() => connected.close());
+    expect(proof).toMatchObject({ group: DELAYED_GROUP, excluded: 1, findings: [], balanced: true });
+    // In a queue it would be worked hours too early.
+    const back = await undoGroup({
+      ...{ amqpUrl: vhost.url, pool: database.pool, schema: database.schema, log: SILENT },
+      group: DELAYED_GROUP,
+      kinds: ['mail', 'audit'],
+    });
+    expect(back.books).toMatchObject({ moved: 0 });
+    expect(await database.states()).toEqual({ ready: 5 });
   });
 
   class Killed extends Error {}
