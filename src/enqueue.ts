@@ -40,15 +40,15 @@ export function createEnqueue(schema?: string): EnqueueClient {
       payload?: unknown,
       options: EnqueueOptions = {},
     ) {
-      if (typeof kind === 'string') return store.enqueue(tx, prepare({ ...options, kind, payload }));
+      if (typeof kind === 'string') return store.enqueue(tx, prepared(kind, payload, options));
       return store.enqueue(tx, await prepareChecked({ ...options, kind, payload }));
     },
     async enqueueMany(tx, jobs) {
       const answers: Enqueued[] = [];
-      const prepared: PreparedJob[] = [];
+      const checked: PreparedJob[] = [];
       // All are checked before the first is sent.
-      for (const job of jobs) prepared.push(isChecked(job) ? await prepareChecked(job) : prepare(job));
-      for (const batch of batches(prepared)) answers.push(...(await store.enqueueMany(tx, batch)));
+      for (const job of jobs) checked.push(isChecked(job) ? await prepareChecked(job) : prepare(job));
+      for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch)));
       return answers;
     },
   };
@@ -96,33 +96,43 @@ async function prepareChecked({ kind, ...job }: KindJob): Promise<PreparedJob> {
 
 /** Checks a job and serialises its payload. Exported for the doors that build jobs from requests. */
 export function prepare(job: NewJob): PreparedJob {
-  checkOptions(job);
-  const payload = job.payload === undefined ? null : job.payload;
+  return prepared(job.kind, job.payload, job);
+}
+
+/** Every field is named: an object copied with spread and rest took longer than everything else here together. */
+function prepared(kind: string, payload: unknown, options: EnqueueOptions): PreparedJob {
+  checkText('kind', kind, 1, LIMITS.kindLength);
+  checkOptions(options);
+  return {
+    kind,
+    payloadText: payloadTextOf(payload),
+    priority: options.priority,
+    runAt: options.runAt,
+    delayMs: options.delayMs,
+    maxAttempts: options.maxAttempts,
+    dedupeKey: options.dedupeKey,
+    orderingKey: options.orderingKey,
+    headers: options.headers,
+    source: options.source,
+    retryPolicy: options.retryPolicy,
+  };
+}
+
+function payloadTextOf(payload: unknown = null): string {
   checkJson(payload, 'payload');
-  const payloadText = JSON.stringify(payload);
-  if (payloadText.length > LIMITS.payloadBytes || Buffer.byteLength(payloadText) > LIMITS.payloadBytes) {
+  const text = JSON.stringify(payload);
+  // A UTF-16 unit is three bytes at most.
+  if (text.length * 3 > LIMITS.payloadBytes && Buffer.byteLength(text) > LIMITS.payloadBytes) {
     throw new TypeError(
       `payload is larger than ${LIMITS.payloadBytes} bytes; store the data elsewhere and enqueue its key`,
     );
   }
-  const { payload: _payload, ...options } = job;
-  return { ...options, payloadText };
+  return text;
 }
 
-function checkOptions(job: NewJob): void {
-  const {
-    kind,
-    priority,
-    runAt,
-    delayMs,
-    maxAttempts,
-    dedupeKey,
-    orderingKey,
-    headers,
-    source,
-    retryPolicy,
-  } = job;
-  checkText('kind', kind, 1, LIMITS.kindLength);
+function checkOptions(options: EnqueueOptions): void {
+  const { priority, runAt, delayMs, maxAttempts, dedupeKey, orderingKey, headers, source, retryPolicy } =
+    options;
   if (dedupeKey !== undefined) checkText('dedupeKey', dedupeKey, 1, LIMITS.dedupeKeyLength);
   if (orderingKey !== undefined) checkText('orderingKey', orderingKey, 1, LIMITS.orderingKeyLength);
   if (source !== undefined) checkText('source', source, 0, LIMITS.sourceLength);

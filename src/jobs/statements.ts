@@ -146,20 +146,20 @@ select pg_notify('${wakeChannel(schema)}', $1)::text`,
     findByDedupeKey: `
 select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
 
-    /** Many rows without dedupe keys, in one statement; ids in the order given. */
+    /**
+     * Many rows without dedupe keys, in one statement; their ids in the order given, as one text: they are drawn and handed on
+     * in the order of the insert. A column that no job has may be null instead of an array.
+     */
     enqueueMany: `
-with input as materialized (
-  select *
-  from ${manyJobs}
-),
-inserted as (
+with inserted as (
   insert into ${jobs} (${manyColumns})
   select ${manyValues}
-  from input
+  from ${manyJobs}
   order by position
   returning id
 )
-select id::text, ${wake()} from inserted order by inserted.id`,
+select string_agg(inserted.id::text, ',') as ids, ${wake()}
+from inserted`,
 
     /**
      * The same, some with dedupe keys ($11): every row's position, and the id of those that were inserted. Ids are drawn in

@@ -265,6 +265,20 @@ function rulesOf(demands: readonly KindDemand[]): string {
   return JSON.stringify(Object.fromEntries(demands.map(({ kind, rule }) => [kind, rule])));
 }
 
+/** A column of a batch; null when no job has it, which costs neither side anything. */
+function column<T>(
+  jobs: readonly PreparedJob[],
+  of: (job: PreparedJob) => T | null | undefined,
+): (T | null)[] | null {
+  let some = false;
+  const values = jobs.map((job) => {
+    const value = of(job) ?? null;
+    some ||= value !== null;
+    return value;
+  });
+  return some ? values : null;
+}
+
 /** Nothing is said of it but what the function enqueue_plain takes. */
 const isPlain = (job: PreparedJob): boolean =>
   job.runAt === undefined &&
@@ -372,21 +386,25 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
     /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. */
     async enqueueMany(db: Queryable, jobs: readonly PreparedJob[]): Promise<Enqueued[]> {
+      if (jobs.length === 0) return [];
+      const dedupeKeys = column(jobs, (j) => j.dedupeKey);
       const values = [
         jobs.map((j) => j.kind),
         jobs.map((j) => j.payloadText),
-        jobs.map((j) => j.priority ?? null),
-        jobs.map((j) => j.runAt ?? null),
-        jobs.map((j) => j.delayMs ?? null),
-        jobs.map((j) => j.maxAttempts ?? null),
-        jobs.map((j) => json(j.headers)),
-        jobs.map((j) => j.source ?? null),
-        jobs.map((j) => json(j.retryPolicy)),
-        jobs.map((j) => j.orderingKey ?? null),
-        jobs.map((j) => j.dedupeKey ?? null),
+        column(jobs, (j) => j.priority),
+        column(jobs, (j) => j.runAt),
+        column(jobs, (j) => j.delayMs),
+        column(jobs, (j) => j.maxAttempts),
+        column(jobs, (j) => json(j.headers)),
+        column(jobs, (j) => j.source),
+        column(jobs, (j) => json(j.retryPolicy)),
+        column(jobs, (j) => j.orderingKey),
+        dedupeKeys,
       ];
-      if (jobs.every((j) => j.dedupeKey === undefined))
-        return (await returnedIds(db, sql.enqueueMany, values)).map((id) => ({ id, inserted: true }));
+      if (dedupeKeys === null) {
+        const [answer] = await rows<{ ids: string }>(db, sql.enqueueMany, values);
+        return (answer as { ids: string }).ids.split(',').map((id) => ({ id, inserted: true }));
+      }
       const inserted = await rows<{ id: string | null }>(db, sql.enqueueManyOnce, values);
       return this.withWinners(
         db,
