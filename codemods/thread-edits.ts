@@ -86,13 +86,20 @@ function jsDocEdits(parameter: NewParameter, file: ts.SourceFile, layout: Layout
     .at(-1);
   if (last === undefined) return [];
   const { text } = file;
+  const { need, type } = parameter.type;
+  const written = type.replace('*', () => `import('${need.module}').${need.name}`);
+  const line = `@param {${written}} ${parameter.name}`;
   const start = lineStart(text, last.getStart());
   const lead = /^[ \t]*\*?[ \t]*/.exec(text.slice(start))?.[0] ?? ' * ';
   const end = text.indexOf('\n', last.getStart());
-  // A comment of one line has no room for another.
-  if (end < 0 || !lead.includes('*')) return [];
+  const close = text.indexOf('*/', last.getStart());
+  if (end < 0 || close < end) {
+    // A comment of one line.
+    let at = close;
+    while (/[ \t]/.test(text[at - 1] ?? '')) at--;
+    return [{ start: at, end: at, text: ` ${line}` }];
+  }
+  if (!lead.includes('*')) return [];
   const at = text[end - 1] === '\r' ? end - 1 : end;
-  const { need, type } = parameter.type;
-  const written = type.replace('*', () => `import('${need.module}').${need.name}`);
-  return [{ start: at, end: at, text: `${layout.eol}${lead}@param {${written}} ${parameter.name}` }];
+  return [{ start: at, end: at, text: `${layout.eol}${lead}${line}` }];
 }

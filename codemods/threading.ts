@@ -346,7 +346,9 @@ export class Threadings {
       if (ts.isIdentifier(n)) taken.add(n.text);
     });
     const handle = roots[0]?.handle;
-    const wanted = handle !== undefined && ts.isIdentifier(handle) ? [handle.text] : [];
+    const isRunner = handle !== undefined && this.resolver.roleOf(handle)?.what === 'runner';
+    // Of a query runner its manager is handed on.
+    const wanted = handle !== undefined && ts.isIdentifier(handle) && !isRunner ? [handle.text] : [];
     const names = [...wanted.filter((n) => !/^(?:this|transaction)$/.test(n)), ...type.names];
     return names.find((n) => !taken.has(n)) ?? `${type.names[0]}${taken.size}`;
   }

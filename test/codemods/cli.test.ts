@@ -49,7 +49,7 @@ describe('the orders application', () => {
     expect(status).toBe(0);
     expect(stdout).toMatch(/src\/orders\.ts:\d+ {2}safe {2}notify\.email\n {2}in +Orders\.create/);
     expect(stdout).toMatch(/src\/support-desk\.ts:\d+ {2}refused \(publish-before-write\)/);
-    expect(stdout).toMatch(/9 call sites: 3 safe, 2 wrap, 4 refused\./);
+    expect(stdout).toMatch(/9 call sites: 3 safe, 2 wrap, 0 thread, 4 refused\./);
     expect(git('status', '--porcelain')).toBe('');
   });
 

@@ -42,6 +42,9 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   drizzle: ['drizzle-orm'],
   mikroorm: ['@mikro-orm/core', '@mikro-orm/knex', '@mikro-orm/postgresql'],
   'postgres-js': ['postgres'],
+  'thread-pg': [],
+  'thread-knex': ['knex'],
+  'thread-typeorm': ['typeorm'],
 };
 
 /** What one killed run left behind. */
@@ -119,7 +122,7 @@ export async function openPlace(library: string): Promise<Place> {
     folder,
     rewrite: () => {
       const plan = makePlan({
-        ...{ root: folder, paths: ['src'], level: 'wrap', inlineSql: false, todo: false, types: true },
+        ...{ root: folder, paths: ['src'], level: 'thread', inlineSql: false, todo: false, types: true },
       });
       const left = plan.sites.filter((s) => !s.applied);
       if (left.length > 0 || plan.sites.length === 0) {

@@ -15,6 +15,8 @@ const level = { enum: ['none', 'note', 'warning', 'error'] };
 
 const location = object(
   {
+    id: { type: 'integer', minimum: -1 },
+    message,
     physicalLocation: object(
       {
         artifactLocation: object(
@@ -56,6 +58,7 @@ const result = object(
     level,
     message,
     locations: { type: 'array', items: location },
+    relatedLocations: { type: 'array', items: location },
     partialFingerprints: { type: 'object', additionalProperties: { type: 'string' } },
     properties: { type: 'object' },
   },
