@@ -1,5 +1,5 @@
 /**
- * `npm run -s faults -- worker|drain|fuzz|undo|shim|chaos|codemod [--long]`: picks the group, runs it and prints one JSON object as the last
+ * `npm run -s faults -- worker|drain|delayed|fuzz|undo|shim|chaos|codemod [--long]`: picks the group, runs it and prints one JSON object as the last
  * line. Its exit status is 1 when something was lost, doubled or stale, or did not recover.
  */
 type Group = (options: { readonly long: boolean }) => Promise<object>;
@@ -8,6 +8,7 @@ type Group = (options: { readonly long: boolean }) => Promise<object>;
 const groups: Readonly<Record<string, () => Promise<Group>>> = {
   worker: async () => (await import('./worker.js')).faultsWorker,
   drain: async () => (await import('./drain.js')).faultsDrain,
+  delayed: async () => (await import('./delayed.js')).faultsDelayed,
   fuzz: async () => (await import('./fuzz.js')).faultsFuzz,
   bridge: async () => (await import('./bridge.js')).faultsBridge,
   undo: async () => (await import('./undo.js')).faultsUndo,
