@@ -7,6 +7,7 @@ import type { Job } from '../jobs/job.js';
 import type { JsonNode } from '../json-text.js';
 import type { Renderer } from '../notify/templates.js';
 import type { Service } from './config.js';
+import type { DescribedContract } from './described.js';
 import {
   type Answer,
   kindFits,
@@ -84,6 +85,8 @@ export interface Contract {
   readonly deliveries: readonly DeliveryRule[];
   /** `jwt`: the bearer token is a JWT, HS256, signed with the client's key. Default: it is the key. */
   readonly auth?: 'jwt';
+  /** What its routes take and answer, for the OpenAPI document; what is not described is shown without bodies. */
+  readonly described?: DescribedContract;
   /** How the old service says no. */
   errors(refusal: Refusal): ShimResponse;
 }
@@ -117,6 +120,10 @@ export function defineContract(contract: Contract): Contract {
     if (seen.has(key)) throw new TypeError(`contract ${contract.name}: ${method} ${path} comes twice`);
     seen.add(key);
   }
+  const names = new Set(contract.routes.map(({ method, path }) => `${method} ${path}`));
+  for (const name of Object.keys(contract.described?.routes ?? {}))
+    if (!names.has(name))
+      throw new TypeError(`contract ${contract.name}: ${name} is described and not there`);
   return contract;
 }
 

@@ -23,6 +23,7 @@ import {
   type ShimResponse,
 } from './contract.js';
 import { type Fields, objectOf as fieldsOf, queryOf } from './fields.js';
+import { govukDescribed } from './govuk-described.js';
 import { headerOf, memberText, objectOf, payloadOf } from './trio/common.js';
 import { readNotification } from './trio/notification-body.js';
 
@@ -428,6 +429,7 @@ export const govukNotifyContract = defineContract({
   name: 'govuk-notify',
   service: 'notification',
   auth: 'jwt',
+  described: govukDescribed,
   routes: [
     send('email'),
     send('sms'),

@@ -1,8 +1,9 @@
 /**
- * What is mounted, as an OpenAPI 3.1 document. Pure. Bodies are what a contract's own code reads, which no schema says;
- * so paths, methods, parameters, media types, keys and the answers that every route can give are described.
+ * What is mounted, as an OpenAPI 3.1 document: paths, methods, parameters, keys from the routes themselves; bodies and
+ * answers as each contract describes them (described.ts). Pure.
  */
 import type { AnyRoute, Contract } from './contract.js';
+import { type DescribedRoute, type Schema, schemaName } from './described.js';
 
 type Described = Readonly<Record<string, unknown>>;
 
@@ -23,12 +24,20 @@ export function openApi(contracts: readonly Contract[], hasKeys: boolean): Descr
     ...(hasKeys ? { security: [{ bearer: [] }, { key: [] }] } : {}),
     paths,
     components: {
+      schemas: schemasOf(contracts),
       securitySchemes: {
         bearer: { type: 'http', scheme: 'bearer' },
         key: { type: 'apiKey', in: 'header', name: 'X-API-Key' },
       },
     },
   };
+}
+
+function schemasOf(contracts: readonly Contract[]): Described {
+  const entries = contracts.flatMap(({ name, described }) =>
+    Object.entries(described?.schemas ?? {}).map(([of, schema]) => [schemaName(name, of), schema]),
+  );
+  return Object.fromEntries(entries) as Described;
 }
 
 const REST = 'rest';
@@ -38,18 +47,41 @@ function pathOf(path: string): string {
 }
 
 function operationOf(contract: Contract, route: AnyRoute): Described {
-  const body = bodyOf(route);
+  const described = contract.described?.routes[`${route.method} ${route.path}`];
+  const body = bodyOf(route, described);
   return {
     operationId: operationId(contract, route),
     tags: [`${contract.name} ${contract.service}`],
+    ...(described === undefined ? {} : { summary: described.summary }),
     ...(contract.auth === 'jwt' ? { description: 'The bearer token is a JWT, HS256.' } : {}),
-    parameters: parametersOf(route),
+    parameters: parametersOf(route, described),
     ...(body === null ? {} : { requestBody: body }),
-    responses: {
-      '2XX': { description: 'Done, or stored.' },
-      '4XX': { description: 'Refused; nothing was stored.' },
-      '503': { description: 'The database does not answer; send it again.' },
-    },
+    responses: answersOf(contract, described),
+  };
+}
+
+const STORED = 'Done, or stored.';
+
+function answersOf({ described }: Contract, route: DescribedRoute | undefined): Described {
+  const error =
+    described === undefined
+      ? {}
+      : { content: { [described.error.mediaType]: { schema: described.error.schema } } };
+  const answers = Object.entries(route?.answers ?? {}).map(([status, answer]) => {
+    const { description, schema, location } = answer;
+    const mediaType = Number(status) < 400 ? 'application/json' : (described?.error.mediaType ?? '');
+    const header = { description: 'Where it can be read.', schema: { type: 'string' } };
+    const shown = {
+      description,
+      ...(location === true ? { headers: { Location: header } } : {}),
+      ...(schema === undefined ? {} : { content: { [mediaType]: { schema } } }),
+    };
+    return [status, shown] as const;
+  });
+  return {
+    ...(answers.length === 0 ? { '2XX': { description: STORED } } : Object.fromEntries(answers)),
+    '4XX': { description: 'Refused; nothing was stored.', ...error },
+    '503': { description: 'The database does not answer; send it again.', ...error },
   };
 }
 
@@ -58,7 +90,7 @@ function operationId({ name, service }: Contract, { method, path }: AnyRoute): s
   return [name, service, method.toLowerCase(), ...words].filter((word) => word !== '').join('-');
 }
 
-function parametersOf({ path, method }: AnyRoute): Described[] {
+function parametersOf({ path, method }: AnyRoute, described: DescribedRoute | undefined): Described[] {
   const names = [...path.matchAll(/:([A-Za-z]\w*)/g)].map(([, name = '']) => name);
   const inPath = (name: string, description?: string): Described => ({
     name,
@@ -69,6 +101,9 @@ function parametersOf({ path, method }: AnyRoute): Described[] {
   });
   const parameters = names.map((name) => inPath(name));
   if (path.endsWith('*')) parameters.push(inPath(REST, 'Taken as it is sent, slashes and query included.'));
+  const more = (where: 'query' | 'header', schemas: Readonly<Record<string, Schema>> = {}): Described[] =>
+    Object.entries(schemas).map(([name, schema]) => ({ name, in: where, required: false, schema }));
+  parameters.push(...more('query', described?.query), ...more('header', described?.headers));
   if (method === 'GET') return parameters;
   const idempotencyKey = {
     name: 'Idempotency-Key',
@@ -80,14 +115,18 @@ function parametersOf({ path, method }: AnyRoute): Described[] {
   return [...parameters, idempotencyKey];
 }
 
-function bodyOf({ method, body }: AnyRoute): Described | null {
+function bodyOf({ method, body }: AnyRoute, described: DescribedRoute | undefined): Described | null {
   const usual = ['POST', 'PUT', 'PATCH'].includes(method) ? 'json' : 'none';
   switch (body ?? usual) {
     case 'none':
       return null;
     case 'any':
       return { required: false, content: { '*/*': { schema: {} } } };
-    default:
-      return { required: true, content: { 'application/json': { schema: {} } } };
+    default: {
+      const { schema = {}, examples = {} } = described?.request ?? {};
+      const named = Object.entries(examples).map(([name, value]) => [name, { value }]);
+      const content = named.length === 0 ? { schema } : { schema, examples: Object.fromEntries(named) };
+      return { required: true, content: { 'application/json': content } };
+    }
   }
 }

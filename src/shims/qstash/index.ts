@@ -26,6 +26,7 @@ import {
   type ShimResponse,
 } from '../contract.js';
 import { objectOf as fieldsOf, queryOf } from '../fields.js';
+import { dlqDescribed, messagesDescribed, schedulesDescribed } from './described.js';
 import {
   bad,
   type Headers,
@@ -311,6 +312,7 @@ export const qstashContracts: readonly Contract[] = [
   defineContract({
     name: 'qstash',
     service: 'notification',
+    described: messagesDescribed,
     routes: [publish, enqueue, batch, getMessage, cancelMessage, cancelMessages],
     deliveries: [],
     errors,
@@ -318,6 +320,7 @@ export const qstashContracts: readonly Contract[] = [
   defineContract({
     name: 'qstash',
     service: 'scheduling',
+    described: schedulesDescribed,
     routes: [
       createSchedule,
       getSchedule,
@@ -332,6 +335,7 @@ export const qstashContracts: readonly Contract[] = [
   defineContract({
     name: 'qstash',
     service: 'retry',
+    described: dlqDescribed,
     routes: [listDlq, deleteDlq, deleteDlqMany, retryDlq],
     deliveries: [],
     errors,

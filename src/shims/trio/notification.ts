@@ -35,6 +35,7 @@ import {
   time,
   trioErrors,
 } from './common.js';
+import { notificationDescribed } from './described-notification.js';
 import { readNotification } from './notification-body.js';
 import { templateRoutes } from './templates.js';
 
@@ -205,6 +206,7 @@ function viewText(job: Job): string {
 export const notificationContract = defineContract({
   name: 'trio',
   service: 'notification',
+  described: notificationDescribed,
   routes: [
     send,
     sendBatch,

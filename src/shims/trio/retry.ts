@@ -41,6 +41,7 @@ import {
   trioErrors,
   withTarget,
 } from './common.js';
+import { retryDescribed } from './described-retry.js';
 import { type Policy, readPolicy } from './policy.js';
 import { planCall, planParked, planRetried, readTarget, type Target, targetJson } from './targets.js';
 
@@ -409,6 +410,7 @@ const discard = route<Change>({
 export const retryContract = defineContract({
   name: 'trio',
   service: 'retry',
+  described: retryDescribed,
   routes: [
     submit,
     list,

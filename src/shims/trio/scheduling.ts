@@ -40,6 +40,7 @@ import {
   trioErrors,
   withTarget,
 } from './common.js';
+import { schedulingDescribed } from './described-scheduling.js';
 import { MAX_DELAY_MS } from './notification-body.js';
 import { readPolicy } from './policy.js';
 import { planFired, readTarget, type Target, targetJson } from './targets.js';
@@ -462,6 +463,7 @@ function scheduleText(schedule: Schedule): string {
 export const schedulingContract = defineContract({
   name: 'trio',
   service: 'scheduling',
+  described: schedulingDescribed,
   routes: [
     create,
     upsert,
