@@ -55,6 +55,8 @@ const HEALTH: readonly (string | undefined)[] = ['/livez', '/readyz'];
 const NOT_READY: ShimResponse = { status: 503, body: '{"status":"not ready"}' };
 /** Characters; shorter answers are not counted. */
 const LONG_ANSWER = 65_536;
+/** Connections that the system keeps for us until we look; it may allow fewer. */
+const BACKLOG = 4_096;
 /** After a refusal that leaves a body unread: how much of it, and how long, is read away before the connection goes. */
 const LINGER = { bytes: 2_097_152, ms: 1_000 } as const;
 
@@ -99,7 +101,7 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
 
   return {
     async listen({ host, port }) {
-      await app.listen({ host, port });
+      await app.listen({ host, port, backlog: BACKLOG });
       const address = app.server.address() as AddressInfo;
       return `${options.tls === undefined ? 'http' : 'https'}://${address.family === 'IPv6' ? `[${address.address}]` : address.address}:${address.port}`;
     },

@@ -18,6 +18,7 @@ import { type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
 import { deliveryKills } from './delivery.js';
 import { Supervised } from './processes.js';
+import { slowClients } from './slow-clients.js';
 
 const TEMPLATES = fileURLToPath(new URL('../legacy/notification/templates', import.meta.url));
 const CLIENTS = 8;
@@ -130,13 +131,16 @@ export async function faultsShim({ long }: { readonly long: boolean }): Promise<
   try {
     const doors = await shimKills(server, long ? 400 : 100);
     const deliveries = await deliveryKills(server, 50);
+    const slow = await slowClients(server, 10_000);
     const load = long ? await underRestarts(server, 60_000) : null;
     return {
       ...doors,
       points: doors.points + deliveries.points,
       lost: doors.lost + deliveries.lost + (load?.lost ?? 0),
       extra: doors.extra + deliveries.twice + (load?.extra ?? 0),
+      failed: slow.failed,
       deliveries,
+      slow,
       ...(load === null ? {} : { load }),
     };
   } finally {

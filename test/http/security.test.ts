@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { checkServeConfig } from '../../src/shims/config.js';
 import { until } from '../support/until.js';
-import { type ShimWorld, startShimWorld } from './shim-world.js';
+import { rawPost, type ShimWorld, sendRaw, startShimWorld } from './shim-world.js';
 
 const KEYS = {
   ALL: 'all-'.padEnd(32, 'a'),
@@ -401,32 +401,134 @@ describe('certificates', () => {
   });
 });
 
-it('slow clients hold no more than the connections there are, and not for long', async () => {
-  const limits = { connections: 50, headersTimeoutMs: 1_000 };
-  const slow = await startShimWorld({ limits });
-  const sockets: Socket[] = [];
-  try {
+describe('more clients than connections', () => {
+  const HALF = 'POST /notifications HTTP/1.1\r\nhost: localhost\r\nx-slow: ';
+  /** Opens connections, sends half a request on each and leaves them. */
+  function slowClients(port: number) {
+    const sockets: Socket[] = [];
     let ended = 0;
-    const open = (): void => {
-      const socket = connect(slow.port, '127.0.0.1');
-      socket
-        .resume()
-        .on('error', () => undefined)
-        .on('close', () => {
-          ended += 1;
-        });
-      socket.write('POST /notifications HTTP/1.1\r\nhost: localhost\r\nx-slow: ');
-      sockets.push(socket);
+    return {
+      get ended() {
+        return ended;
+      },
+      open(count: number): void {
+        for (let n = 0; n < count; n += 1) {
+          const socket = connect(port, '127.0.0.1');
+          socket
+            .resume()
+            .on('error', () => undefined)
+            .on('close', () => {
+              ended += 1;
+            });
+          socket.write(HALF);
+          sockets.push(socket);
+        }
+      },
+      close(): void {
+        for (const socket of sockets) socket.destroy();
+      },
     };
-    for (let n = 0; n < 1_000; n += 1) open();
-    await until('those above the limit are turned away', () => ended >= 950, { withinMs: 20_000 });
-    await until('those below it are closed when their time is up', () => ended === 1_000, {
-      withinMs: 20_000,
-    });
-    expect((await fetch(`${slow.url}/livez`)).status).toBe(200);
-    expect(await slow.jobCount()).toBe(0);
-  } finally {
-    for (const socket of sockets) socket.destroy();
-    await slow.close();
   }
+
+  it('slow ones hold no more than there are, and not for long', async () => {
+    const world = await startShimWorld({ limits: { connections: 50, headersTimeoutMs: 1_000 } });
+    const slow = slowClients(world.port);
+    try {
+      slow.open(1_000);
+      await until('all are closed when their time is up', () => slow.ended === 1_000, { withinMs: 30_000 });
+      expect((await fetch(`${world.url}/livez`)).status).toBe(200);
+      expect(await world.jobCount()).toBe(0);
+      const told = world.lines.filter((line) => line.includes('more connections than'));
+      expect(told).toHaveLength(1);
+    } finally {
+      slow.close();
+      await world.close();
+    }
+  });
+
+  it('slow ones make room for others; where all are at work, a new one is told 503', async () => {
+    const world = await startShimWorld({
+      limits: { connections: 5, headersTimeoutMs: 60_000, requestTimeoutMs: 60_000 },
+    });
+    const slow = slowClients(world.port);
+    const holder = await world.database.pool.connect();
+    try {
+      slow.open(20);
+      await until('those above the limit are turned away', () => slow.ended === 15, { withinMs: 20_000 });
+      const once = { headers: { connection: 'close' } };
+      await until('another is served', async () =>
+        fetch(`${world.url}/livez`, once).then(
+          ({ status }) => status === 200,
+          () => false,
+        ),
+      );
+      await until('it took the place of one', () => slow.ended === 16);
+      slow.close();
+      await holder.query('begin; lock table unbroker.jobs in exclusive mode');
+      const pending = Array.from({ length: 5 }, () =>
+        sendRaw(world.port, [rawPost('/notifications', JSON.stringify(mail))], { maxMs: 30_000 }),
+      );
+      const full = async () => {
+        const answer = await sendRaw(world.port, ['GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n']);
+        return answer.status === 503 ? answer : null;
+      };
+      const refused = await until('there is no more room', full, { withinMs: 20_000 });
+      expect(refused.headers['retry-after']).toBe('1');
+      expect(refused.headers['content-type']).toBe('application/problem+json');
+      await holder.query('commit');
+      expect((await Promise.all(pending)).map(({ status }) => status)).toEqual(Array(5).fill(202));
+    } finally {
+      holder.release();
+      slow.close();
+      await world.close();
+    }
+  });
+});
+
+it('long lists on their way are bounded together, and so is silence on a connection', async () => {
+  const world = await startShimWorld({ limits: { answerBytes: 200_000, stalledMs: 500 } });
+  const holder = await world.database.pool.connect();
+  try {
+    await world.database.pool.query(
+      `insert into unbroker.jobs (kind, payload, state, finished_at)
+       select 'team.a', to_jsonb(repeat('x', 150000)), 'dead', now() from generate_series(1, 2)`,
+    );
+    const list = (limit: number) =>
+      sendRaw(world.port, [`GET /dead-letters?limit=${limit} HTTP/1.1\r\nhost: localhost\r\n\r\n`]);
+    const refused = await until('a list that is too long is refused', async () => {
+      const answer = await list(2);
+      return answer.status === 503 ? answer : null;
+    });
+    expect(refused.headers['retry-after']).toBe('1');
+    // What was read makes room again.
+    for (let n = 0; n < 3; n += 1)
+      await until('a shorter one is answered', async () => (await list(1)).status === 200);
+    await holder.query('begin; lock table unbroker.jobs in exclusive mode');
+    const post = rawPost('/notifications', JSON.stringify(mail));
+    expect(await sendRaw(world.port, [post])).toMatchObject({ status: 0, closed: true });
+  } finally {
+    await holder.query('rollback');
+    holder.release();
+    await world.close();
+  }
+});
+
+it('a list ends early rather than fill the memory, and goes on below its last', async () => {
+  await world.database.pool.query(
+    `insert into unbroker.jobs (kind, payload, state, finished_at)
+     select 'team.long', to_jsonb(repeat('x', 1000000)), 'dead', now() from generate_series(1, 20)`,
+  );
+  const ids = new Set<string>();
+  let pages = 0;
+  for (let before = ''; ; pages += 1) {
+    const { body } = await ask(KEYS.ALL, 'GET', `/dead-letters?kind=team.long&limit=200${before}`);
+    if (body.items.length === 0) break;
+    for (const { id } of body.items) ids.add(id);
+    before = `&before=${body.items.at(-1).id}`;
+  }
+  expect(ids.size).toBe(20);
+  expect(pages).toBe(2);
+  const filter = { kind: 'team.long' };
+  const first = await ask(KEYS.ALL, 'POST', '/dead-letters/discard', { filter, limit: 500 });
+  expect(first.body).toMatchObject({ discarded: 16, more: true });
 });
