@@ -13,7 +13,7 @@ import { calledName, declaredIn, isLibrary } from './origins.js';
 import { parse } from './program.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import { bare, eachNode, type Fn, isFn, lineOf, quote } from './syntax.js';
+import { bare, eachNode, eachOwnNode, type Fn, isFn, lineOf, quote } from './syntax.js';
 
 export interface Family {
   readonly name: string;
@@ -35,6 +35,7 @@ const MAX_EXPORTS = 200;
 
 export class Callers {
   private readonly families = new Map<Fn, Family | undefined>();
+  private computed: readonly ts.ElementAccessExpression[] | undefined;
   private calls: ReadonlyMap<Fn, readonly ts.CallExpression[]> | undefined;
 
   constructor(
@@ -69,6 +70,8 @@ export class Callers {
     );
     const all = this.callsOf(bodies);
     const isTest = (c: ts.Node): boolean => analysis.isTest(c.getSourceFile());
+    const typed = members.find((m) => !ts.isFunctionLike(m) && !analysis.isTest(m.getSourceFile()));
+    if (typed !== undefined) obstacles.push({ code: 'dynamic-dispatch', what: quote(typed) });
     obstacles.push(...this.signatureObstacles(bodies), ...this.otherUses(members, bodies, name));
     return {
       name: name.text,
@@ -121,6 +124,10 @@ export class Callers {
       const parameter = fn.parameters.find((p) => (ts.getDecorators(p) ?? []).length > 0);
       if (decorator !== undefined || parameter !== undefined)
         obstacles.push({ code: 'framework-signature', what: quote(decorator ?? (parameter as ts.Node)) });
+      const generated = generatedObstacle(fn.getSourceFile());
+      if (generated !== undefined) obstacles.push(generated);
+      if (usesArguments(fn))
+        obstacles.push({ code: 'dynamic-dispatch', what: `arguments in ${quote(fn).slice(0, 40)}` });
       const exported = this.publicExport(fn);
       if (exported !== undefined) obstacles.push({ code: 'public-export', what: exported });
     }
@@ -165,14 +172,19 @@ export class Callers {
       if (!own.has(path) && !this.sources.isTest(path) && word.test(file.text))
         obstacles.push({ code: 'dynamic-dispatch', what: `${path} names it and could not be read` });
     }
+    const isDefault = bodies.some((body) => isDefaultExport(body, name.text));
     for (const file of this.resolver.analysis.own) {
-      if (this.resolver.analysis.isTest(file)) continue;
+      if (this.resolver.analysis.isTest(file) || !(isDefault || word.test(file.text))) continue;
       const names = this.namesIn(file, name.text, known);
       eachNode(file, (node) => {
         const found = this.otherUse(node, names, known, name.text);
         if (found !== undefined)
           obstacles.push({ code: found.code, what: `${this.place(node)}, ${quote(found.at)}` });
       });
+    }
+    for (const node of this.computedCalls()) {
+      if (this.reaches(node, name.text, known))
+        obstacles.push({ code: 'dynamic-dispatch', what: `${this.place(node)}, ${quote(node)}` });
     }
     return obstacles;
   }
@@ -183,23 +195,41 @@ export class Callers {
     known: ReadonlySet<ts.Node>,
     member: string,
   ): { code: 'function-as-value' | 'dynamic-dispatch'; at: ts.Node } | undefined {
-    if (ts.isElementAccessExpression(node)) {
-      const key = node.argumentExpression;
-      if (ts.isStringLiteralLike(key) ? key.text !== member : !isCallee(node)) return undefined;
-      const property = this.checker.getTypeAtLocation(node.expression).getProperty(member);
-      const hit = (property?.declarations ?? []).some((d) => known.has(d) || known.has(signatureOf(d)));
+    if (ts.isElementAccessExpression(node) && ts.isStringLiteralLike(node.argumentExpression)) {
+      const hit = node.argumentExpression.text === member && this.reaches(node, member, known);
       return hit ? { code: 'dynamic-dispatch', at: node } : undefined;
     }
     if (!(ts.isIdentifier(node) || ts.isPrivateIdentifier(node)) || !names.has(node.text)) return undefined;
     const { parent } = node;
     const access = ts.isPropertyAccessExpression(parent) && parent.name === node ? parent : node;
-    if (isCallee(access)) {
-      const call = callOf(access);
-      const lost = call !== undefined && this.resolver.calleeOf(call).kind === 'unresolved';
+    const call = callOf(access);
+    if (call !== undefined) {
+      const lost = this.resolver.calleeOf(call).kind === 'unresolved';
       return lost && calledName(call) === member ? { code: 'dynamic-dispatch', at: call } : undefined;
     }
     if (isNameOnly(node) || isExport(access)) return undefined;
     return this.pointsAt(node, known) ? { code: 'function-as-value', at: access.parent } : undefined;
+  }
+
+  /** `this[name](…)` anywhere: asked by every family, so collected once. */
+  private computedCalls(): readonly ts.ElementAccessExpression[] {
+    if (this.computed !== undefined) return this.computed;
+    const found: ts.ElementAccessExpression[] = [];
+    for (const file of this.resolver.analysis.own) {
+      if (this.resolver.analysis.isTest(file)) continue;
+      eachNode(file, (node) => {
+        const isComputed =
+          ts.isElementAccessExpression(node) && !ts.isStringLiteralLike(node.argumentExpression);
+        if (isComputed && callOf(node) !== undefined) found.push(node);
+      });
+    }
+    this.computed = found;
+    return found;
+  }
+
+  private reaches(node: ts.ElementAccessExpression, member: string, known: ReadonlySet<ts.Node>): boolean {
+    const property = this.checker.getTypeAtLocation(node.expression).getProperty(member);
+    return (property?.declarations ?? []).some((d) => known.has(d) || known.has(signatureOf(d)));
   }
 
   private pointsAt(node: ts.Identifier | ts.PrivateIdentifier, known: ReadonlySet<ts.Node>): boolean {
@@ -347,17 +377,17 @@ function signatureOf(member: ts.Node): ts.Node {
     isFn(member.initializer)
   )
     return member.initializer;
-  if (ts.isPropertySignature(member) && member.type !== undefined && ts.isFunctionTypeNode(member.type))
+  if (
+    (ts.isPropertySignature(member) || ts.isPropertyDeclaration(member)) &&
+    member.type !== undefined &&
+    ts.isFunctionTypeNode(member.type)
+  )
     return member.type;
   return member;
 }
 
 function bodyOf(member: ts.Node): Fn | undefined {
   return isFn(member) && member.body !== undefined ? member : undefined;
-}
-
-function isCallee(node: ts.Node): boolean {
-  return callOf(node) !== undefined;
 }
 
 function callOf(node: ts.Node): ts.CallExpression | undefined {
@@ -385,4 +415,32 @@ function isExport(node: ts.Node): boolean {
   if (!ts.isBinaryExpression(parent)) return false;
   const left = parent.left.getText();
   return /^(?:module\.)?exports(?:\.|$)/.test(left);
+}
+
+/** `export default` of a function or of its name: others may call it anything. */
+function isDefaultExport(fn: Fn, name: string): boolean {
+  return fn.getSourceFile().statements.some((statement) => {
+    if (ts.isExportAssignment(statement))
+      return ts.isIdentifier(statement.expression) && statement.expression.text === name;
+    if (statement !== fn || !ts.canHaveModifiers(statement)) return false;
+    return ts.getModifiers(statement)?.some((m) => m.kind === ts.SyntaxKind.DefaultKeyword) === true;
+  });
+}
+
+/** The parameters by number: another one would be read there, too. */
+function usesArguments(fn: Fn): boolean {
+  let found = false;
+  eachOwnNode(fn, (n) => {
+    if (ts.isIdentifier(n) && n.text === 'arguments') found = true;
+  });
+  return found;
+}
+
+const GENERATED = /@generated\b|do not edit|auto-?generated/i;
+
+/** A header that says that the next run of a generator would undo an edit. */
+export function generatedObstacle(file: ts.SourceFile): Obstacle | undefined {
+  const head = file.text.slice(0, 600).split('\n').slice(0, 10);
+  const line = head.find((l) => /^\s*(?:\/\/|\/?\*|#)/.test(l) && GENERATED.test(l));
+  return line === undefined ? undefined : { code: 'generated-file', what: line.trim().slice(0, 80) };
 }

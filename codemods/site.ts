@@ -8,7 +8,7 @@ import { Availabilities } from './availability.js';
 import { type Bulk, boundNames, bulkOf } from './bulk.js';
 import type { BulkParts, CallParts, PassParts } from './call-text.js';
 import { resultsOf } from './callback-edits.js';
-import { Callers } from './callers.js';
+import { Callers, generatedObstacle } from './callers.js';
 import { Carriers } from './carriers.js';
 import type { CodemodConfig } from './config.js';
 import { Contexts } from './context.js';
@@ -62,8 +62,6 @@ export interface ReadSite {
   /** What is left in the way of a call that was to be handed the transaction, when it is not after all. */
   readonly untold?: readonly Obstacle[];
 }
-
-const GENERATED = /@generated\b|do not edit|auto-?generated/i;
 
 /** The tools over one program; made once, asked for every site. */
 export class SiteReader {
@@ -127,6 +125,7 @@ export class SiteReader {
       (call) => this.reader.read(call),
       (call, statement) => this.reach(call, statement),
       (node) => this.availabilities.isPlain(node),
+      (file) => sources.selected(analysis.pathOf(file)),
     );
   }
 
@@ -424,9 +423,8 @@ export class SiteReader {
   }
 
   private generated(call: ts.CallExpression): Obstacle[] {
-    const head = call.getSourceFile().text.slice(0, 600).split('\n').slice(0, 10);
-    const line = head.find((l) => /^\s*(?:\/\/|\/?\*|#)/.test(l) && GENERATED.test(l));
-    return line === undefined ? [] : [{ code: 'generated-file', what: line.trim().slice(0, 80) }];
+    const obstacle = generatedObstacle(call.getSourceFile());
+    return obstacle === undefined ? [] : [obstacle];
   }
 
   /** Writes that a pool's new transaction would hold. */

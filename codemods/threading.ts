@@ -80,7 +80,8 @@ interface Part {
   /** Whether the parameter is new; one that is there has to be handed the transaction's handle. */
   readonly added: boolean;
   readonly publishes: readonly { call: ts.CallExpression; facts: PublishFacts; body: Fn }[];
-  readonly hops: readonly { call: ts.CallExpression; body: Fn }[];
+  /** Calls of other threaded functions, and of itself. */
+  readonly hops: { readonly call: ts.CallExpression; readonly body: Fn }[];
 }
 
 interface Root {
@@ -104,6 +105,8 @@ export class Threadings {
     private readonly read: (call: ts.CallExpression) => PublishFacts,
     private readonly reach: (call: ts.CallExpression, statement: ts.Statement) => Reached,
     private readonly isPlain: (node: ts.Node) => boolean,
+    /** Whether a file is among those that may be edited. */
+    private readonly isSelected: (file: ts.SourceFile) => boolean,
   ) {}
 
   /** Undefined when what a call calls does not build its messages itself: a handle would not help. */
@@ -191,6 +194,19 @@ export class Threadings {
     const added = slot === undefined || slots.some((s) => s !== slot);
     const signatures = [...family.bodies, ...family.declarations];
     const index = added ? Math.min(...longest(signatures).map(requiredOf)) : slot;
+    const uses = new Set([...publishes, ...hops].map(({ body }) => body));
+    const short = [...uses, ...family.declarations].find((s) => s.parameters.length < index);
+    if (short !== undefined)
+      obstacles.push({
+        code: 'arguments-not-plain',
+        what: `${family.name} with fewer parameters, line ${lineOf(short)}`,
+      });
+    const outside = [...uses, ...family.declarations].find((s) => !this.isSelected(s.getSourceFile()));
+    if (outside !== undefined)
+      obstacles.push({
+        code: 'caller-without-transaction',
+        what: `${this.placeOf(outside)} is not among the paths`,
+      });
     return { family, index, added, publishes, hops };
   }
 
@@ -246,6 +262,9 @@ export class Threadings {
       if (scope !== named)
         obstacles.push(callbackObstacle(scope) ?? { code: 'in-callback', what: quote(call) });
       obstacles.push(...this.unawaited(call, named));
+      // A call of itself is no publish of its own.
+      if (part.family.bodies.includes(named) && !part.hops.some((h) => h.call === call))
+        part.hops.push({ call, body: named });
       if (!part.added) obstacles.push({ code: 'handle-in-parts', what: `${quote(call)} (${place})` });
       const above = this.callers.familyOf(named);
       // Nobody calls it, so nothing says that it has a transaction.
