@@ -300,6 +300,12 @@ async function returnedIds(db: Queryable, text: string, values: unknown[]): Prom
   return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
 }
 
+/** Of a statement that answers with all ids in one text. */
+async function joinedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
+  const [answer] = await rows<{ ids: string | null }>(db, text, values);
+  return answer?.ids?.split(',') ?? [];
+}
+
 const deadValues = (filter: DeadFilter): unknown[] => [
   filter.kind ?? null,
   filter.error ?? null,
@@ -401,10 +407,8 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         column(jobs, (j) => j.orderingKey),
         dedupeKeys,
       ];
-      if (dedupeKeys === null) {
-        const [answer] = await rows<{ ids: string }>(db, sql.enqueueMany, values);
-        return (answer as { ids: string }).ids.split(',').map((id) => ({ id, inserted: true }));
-      }
+      if (dedupeKeys === null)
+        return (await joinedIds(db, sql.enqueueMany, values)).map((id) => ({ id, inserted: true }));
       const inserted = await rows<{ id: string | null }>(db, sql.enqueueManyOnce, values);
       return this.withWinners(
         db,
@@ -500,9 +504,9 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     complete(db: Queryable, held: readonly (Held & { readonly resultText: string | null })[]) {
       const mine = inOrder(held);
       if (mine.every((h) => h.resultText === null))
-        return returnedIds(db, sql.complete, [ids(mine), tokens(mine)]);
+        return joinedIds(db, sql.complete, [ids(mine), tokens(mine)]);
       const results = mine.map((h) => h.resultText);
-      return returnedIds(db, sql.completeWithResults, [ids(mine), tokens(mine), results]);
+      return joinedIds(db, sql.completeWithResults, [ids(mine), tokens(mine), results]);
     },
 
     /** Each settle answers the ids that it changed; those missing were no longer ours. */
