@@ -38,7 +38,7 @@ const callers: readonly Caller[] = [
     name: 'typeorm-nest',
     main: 'src/main.ts',
     exchange: 'hotel',
-    packages: ['typeorm'],
+    packages: ['typeorm', '@nestjs/common'],
     sites: ['BookingsService.book safe', 'BookingsService.pay safe', 'BookingsService.cancel wrap'],
   },
   {
@@ -84,7 +84,7 @@ describe.each(callers)('$name', ({ name, main, exchange, packages, sites }) => {
     await installUnbroker(folder);
     if (name === 'prisma')
       await generatePrisma(join(folder, 'schema.prisma'), join(folder, 'src', 'generated'));
-    if (name === 'typeorm-nest') installNest(folder);
+    if (name === 'typeorm-nest') installGolevelup(folder);
     await channel.assertExchange(exchange, 'topic', { durable: true });
     await channel.assertQueue(name);
     await channel.bindQueue(name, exchange, '#');
@@ -138,21 +138,16 @@ function sorted(pairs: readonly (readonly [string, unknown])[]): (readonly [stri
 }
 
 /**
- * NestJS and golevelup are not installed here: their declarations, and behind them as little as the caller needs. The
- * publish is a real one; the container is left out, main.ts hands the parts over itself.
+ * golevelup is not installed here (it brings an amqplib of its own, older than this one): its declarations, and behind
+ * them as little as the caller needs. The publish is a real one; NestJS is NestJS, and main.ts is the container.
  */
-function installNest(folder: string): void {
-  for (const pkg of ['@nestjs/common', '@golevelup/nestjs-rabbitmq']) {
-    const target = join(folder, 'node_modules', pkg);
-    cpSync(join(STUBS, pkg), target, { recursive: true });
-    writeFileSync(
-      join(target, 'package.json'),
-      JSON.stringify({ name: pkg, type: 'module', types: 'index.d.ts', main: 'index.js' }),
-    );
-  }
+function installGolevelup(folder: string): void {
+  const pkg = '@golevelup/nestjs-rabbitmq';
+  const target = join(folder, 'node_modules', pkg);
+  cpSync(join(STUBS, pkg), target, { recursive: true });
   writeFileSync(
-    join(folder, 'node_modules', '@nestjs/common', 'index.js'),
-    'export const Injectable = () => () => {};\n',
+    join(target, 'package.json'),
+    JSON.stringify({ name: pkg, type: 'module', types: 'index.d.ts', main: 'index.js' }),
   );
   writeFileSync(
     join(folder, 'node_modules', '@golevelup/nestjs-rabbitmq', 'index.js'),
