@@ -11,13 +11,25 @@ import { createStore, type Store } from './jobs/store.js';
 export type Act = 'retry' | 'discard' | 'cancel';
 
 /** What comes through the HTTP doors besides: each is one transaction, nothing to go on with. */
-export type DoorAct = Act | 'run-now' | 'dismiss' | 'edit' | 'pause' | 'resume' | 'trigger' | 'delete';
+export type DoorAct =
+  | Act
+  | 'run-now'
+  | 'dismiss'
+  | 'edit'
+  | 'pause'
+  | 'resume'
+  | 'trigger'
+  | 'delete'
+  | 'suppress'
+  | 'unsuppress';
 
 /** Which rows a client's act changed. */
 export type Touched =
   | { readonly ids: readonly string[] }
   | { readonly schedule: string; readonly ids?: readonly string[] }
-  | { readonly template: string; readonly version: number };
+  | { readonly template: string; readonly version: number }
+  /** A channel of the suppression list; recipients as hashes. */
+  | { readonly suppression: string; readonly recipients: readonly string[] };
 
 /** All that is given must hold. Ages count from the end of a finished job, from the creation of another. */
 export interface BulkFilter {

@@ -19,6 +19,7 @@ import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
 import { serveCommand } from './serve.js';
 import { shimsCommand } from './shims.js';
+import { suppressionsCommand } from './suppressions.js';
 import { templatesCommand } from './templates.js';
 import { workCommand } from './work.js';
 
@@ -79,6 +80,7 @@ const verbs = [
   serveCommand(),
   shimsCommand(),
   templatesCommand(),
+  suppressionsCommand(),
   codemodCommand(),
 ];
 for (const command of verbs) program.addCommand(withGlobals(command));
