@@ -89,7 +89,13 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
   let pool: pg.Pool | undefined;
   const openPool = (max = 4): pg.Pool => {
     if (pool === undefined) {
-      pool = createPool(databaseUrl(config), max, log);
+      const url = databaseUrl(config);
+      if (isOpenToReaders(url))
+        log.warn(
+          {},
+          'sslmode=disable: the way to the database, password and payloads, can be read by others',
+        );
+      pool = createPool(url, max, log);
       closers.push(() => (pool as pg.Pool).end());
     }
     return pool;
@@ -149,6 +155,14 @@ function databaseUrl(config: Config): string {
     'database',
     'postgres://localhost/app',
   );
+}
+
+/** Told to encrypt nothing, to another machine. */
+function isOpenToReaders(url: string): boolean {
+  const { hostname, searchParams } = new URL(url);
+  const local =
+    hostname === '' || hostname === 'localhost' || hostname === '[::1]' || /^127(?:\.\d+){3}$/.test(hostname);
+  return searchParams.get('sslmode') === 'disable' && !local && !searchParams.get('host')?.startsWith('/');
 }
 
 function urlFrom(name: string, protocols: readonly string[], what: string, example: string): string {

@@ -120,12 +120,14 @@ describe.concurrent('values', () => {
     [['jobs', 'retry', '1', 'x'], 'positive whole number'],
     [['jobs', 'retry', '1', '--attempts', '0'], 'from 1 to 1000'],
     [['work', '--concurrency', '0'], 'from 1 to 10000'],
+    [['work', '--concurrency', '-1'], 'from 1 to 10000'],
     [['work', '--concurrency', 'NaN'], 'from 1 to 10000'],
     [['work', '--concurrency', '1000000'], 'from 1 to 10000'],
     [['work', '--lease', '30'], 'for example 30s'],
     [['work', '--lease', '30 M'], 'for example 30s'],
     [['work', '--lease', '0s'], 'for example 30s'],
     [['work', '--lease', '2d'], 'for example 30s'],
+    [['jobs', 'cancel', '--kind', ''], '1 to 1000 characters'],
     [['work', '--grace', 'x'], 'for example 30s'],
   ])('%j', async ([args, line]) => {
     // Before anything is connected: the server would not answer.
@@ -137,12 +139,18 @@ describe.concurrent('values', () => {
     );
   });
 
-  test.for(['Jobs', 'public', 'pg_temp', 'a.b', 'x"; drop schema public cascade; --', 'a'.repeat(64)])(
-    '--schema %j',
-    async (schema) => {
-      expectRefusal(await unbroker(['migrate', '--schema', schema]), 2, 'schema-invalid', '1 to 63 of a-z');
-    },
-  );
+  test.for([
+    'Jobs',
+    'public',
+    'pg_temp',
+    'a.b',
+    'x"; drop schema public cascade; --',
+    'a'.repeat(64),
+    '%I',
+    'a\\b',
+  ])('--schema %j', async (schema) => {
+    expectRefusal(await unbroker(['migrate', '--schema', schema]), 2, 'schema-invalid', '1 to 63 of a-z');
+  });
 });
 
 describe.concurrent('the database', () => {
@@ -189,6 +197,19 @@ describe.concurrent('the database', () => {
     ['no such socket', 'postgres:///d?host=/nonexistent', 1, 'server-unreachable', 'Check host and port'],
   ])('%s', async ([_name, url, status, code, line]) => {
     expectRefusal(await unbroker(['jobs', 'stats'], { DATABASE_URL: url }), status, code, line);
+  });
+
+  test('sslmode=disable to another machine is warned of, to this one it is not', async () => {
+    const run = (host: string) =>
+      unbroker(['jobs', 'stats'], {
+        DATABASE_URL: `postgres://u:${CANARY}@${host}/d?sslmode=disable`,
+        UNBROKER_LOG_LEVEL: 'warn',
+      });
+    const [remote, local] = await Promise.all([run('nosuch.invalid'), run('127.0.0.1:1')]);
+    expect(remote.stderr).toContain('sslmode=disable');
+    expect(local.stderr).not.toContain('sslmode=disable');
+    expect([remote.code, local.code]).toEqual([1, 1]);
+    expect(remote.stderr).not.toContain(CANARY);
   });
 
   test('one that accepts and says nothing', async () => {
