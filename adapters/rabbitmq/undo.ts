@@ -16,11 +16,12 @@ import { stableCount } from './totals.js';
 import { closeUndoBooks, type UndoBooks, type UndoBooksInput } from './undo-books.js';
 import { drainOpen, groupMissing, held, isTransient, translate, withReason } from './undo-errors.js';
 import { type CandidateFilter, createUndoLedger, type DrainedGroup, type UndoLedger } from './undo-ledger.js';
-import { type Prepared, UndoMessages } from './undo-messages.js';
+import { UndoMessages } from './undo-messages.js';
 import { findUndoPosition, type UndoPosition, type WhenUndoAmbiguous } from './undo-position.js';
 import { Refusals } from './undo-refusals.js';
 import { UndoSender, type UndoStep } from './undo-sender.js';
 import { Suspects } from './undo-suspects.js';
+import { UndoWalk } from './undo-walk.js';
 
 export interface UndoOptions {
   readonly amqpUrl: string;
@@ -141,7 +142,6 @@ class GroupUndo {
   #wanted = 0;
   #takenMeanwhile = 0;
   #nextNumber = 1;
-  #notBefore = 0;
   /** Batches marked, and whether the last attempt found out which message is to blame. */
   marked = 0;
   learned = false;
@@ -169,9 +169,9 @@ class GroupUndo {
       const filter = this.#filter(group);
       const open = await this.#undo.openRun(this.#pool, broker.cluster, broker.vhost, name);
       const going = await this.#countGoing(group, filter);
-      const messages = this.#messages(broker, filter);
+      const walk = this.#walk(broker, group, filter);
       this.#wanted = going;
-      if (dryRun) return await this.#rehearse(broker, group, messages);
+      if (dryRun) return await this.#rehearse(group, walk);
       if (this.#run === undefined && open?.mode !== 'undo' && going === 0) return await this.#nothing(group);
       const key: RunKey = { broker: broker.cluster, vhost: broker.vhost, group: name };
       await this.#hold(broker);
@@ -184,7 +184,8 @@ class GroupUndo {
       this.#moved = moved;
       this.#wanted = moved + released + going;
       sender = await this.#sender(broker, run);
-      await this.#giveBack(broker, group, messages, sender);
+      this.#report();
+      await walk.send(sender);
       return await this.#finish(broker, group, run, initial);
     } catch (error) {
       const { reason, poison } = await withReason(broker, error);
@@ -220,10 +221,14 @@ class GroupUndo {
     return counts.filter(({ queue }) => queues.includes(queue)).reduce((sum, { count }) => sum + count, 0);
   }
 
-  #messages(broker: Broker, filter: CandidateFilter): UndoMessages {
-    const { waitQueues = new Set(), via = 'own' } = this.options;
+  #walk(broker: Broker, { queues }: DrainedGroup, filter: CandidateFilter): UndoWalk {
+    const { waitQueues = new Set(), via = 'own', rate = null, maxBatch = MAX_BATCH, signal } = this.options;
     const known = { pool: this.#pool, ledger: this.#undo, refusals: this.#refusals };
-    return new UndoMessages({ ...known, broker, filter, waitQueues, via });
+    const messages = new UndoMessages({ ...known, broker, filter, waitQueues, via });
+    return new UndoWalk({
+      ...{ broker, messages, queues, waitQueues, suspects: this.#suspects },
+      ...{ maxBatch, rate, signal },
+    });
   }
 
   /**
@@ -299,54 +304,6 @@ class GroupUndo {
     this.options.onProgress?.({ taken: this.#moved, initial: this.#wanted });
   }
 
-  async #giveBack(
-    broker: Broker,
-    group: DrainedGroup,
-    messages: UndoMessages,
-    sender: UndoSender,
-  ): Promise<void> {
-    const { signal } = this.options;
-    this.#report();
-    for (const queue of this.#inOrder(group.queues)) {
-      if (signal?.aborted) break;
-      if ((await broker.count(queue)) === null) await messages.refuse(queue, 'its-queue-is-gone');
-      else await this.#giveBackQueue(messages, sender, queue);
-      // One queue at a time: of two, a broker that dies may keep the later messages and not the earlier ones.
-      await sender.flush();
-    }
-    await sender.flush();
-    await sender.release();
-  }
-
-  /** Main queues first: what waits may become due and go on into them meanwhile. */
-  #inOrder(queues: readonly string[]): string[] {
-    const waits = (queue: string): number => (this.options.waitQueues?.has(queue) ? 1 : 0);
-    return queues.toSorted((a, b) => waits(a) - waits(b));
-  }
-
-  async #giveBackQueue(messages: UndoMessages, sender: UndoSender, queue: string): Promise<void> {
-    const { signal, maxBatch = MAX_BATCH, rate } = this.options;
-    const size = rate === undefined ? maxBatch : Math.min(maxBatch, Math.max(1, Math.ceil(rate / 4)));
-    for await (const page of messages.of(queue, size)) {
-      for (const part of this.#suspects.split(page)) {
-        await this.#pace(part.length);
-        if (signal?.aborted) return;
-        await this.#send(sender, part);
-      }
-      if (signal?.aborted) return;
-    }
-  }
-
-  async #send(sender: UndoSender, part: readonly Prepared[]): Promise<void> {
-    const [only] = part;
-    const suspect = only !== undefined && this.#suspects.has(only) ? only : null;
-    if (suspect !== null) await sender.flush();
-    await sender.send(part);
-    if (suspect === null) return;
-    await sender.flush();
-    this.#suspects.acquit(suspect);
-  }
-
   async #finish(broker: Broker, group: DrainedGroup, run: RunRow, initial: number): Promise<UndoResult> {
     const { signal } = this.options;
     const { holder } = this.#lease;
@@ -387,26 +344,17 @@ class GroupUndo {
     return this.#result(null, false, books);
   }
 
-  /** Reads every message that would go, as it would go. */
-  async #rehearse(broker: Broker, group: DrainedGroup, messages: UndoMessages): Promise<UndoResult> {
+  async #rehearse(group: DrainedGroup, walk: UndoWalk): Promise<UndoResult> {
     const words = new Map<string, number>();
-    let moved = 0;
-    for (const queue of this.#inOrder(group.queues)) {
-      if ((await broker.count(queue)) === null) {
-        await messages.refuse(queue, 'its-queue-is-gone');
-        continue;
-      }
-      for await (const page of messages.of(queue)) {
-        this.options.signal?.throwIfAborted();
-        moved += page.length;
-        for (const word of page.flatMap(({ stripped }) => stripped))
-          words.set(word, (words.get(word) ?? 0) + 1);
-        this.options.onProgress?.({ taken: moved, initial: this.#wanted });
-      }
-    }
+    await walk.rehearse((page) => {
+      this.#moved += page.length;
+      for (const word of page.flatMap(({ stripped }) => stripped))
+        words.set(word, (words.get(word) ?? 0) + 1);
+      this.#report();
+    });
     const stripped = [...words].map(([word, count]) => ({ word, count }));
-    const books = await this.#books(group, { ...NOTHING, moved, remaining: moved, stripped });
-    return this.#result(null, false, books);
+    const counted = { ...NOTHING, moved: this.#moved, remaining: this.#moved };
+    return this.#result(null, false, await this.#books(group, { ...counted, stripped }));
   }
 
   aborted(): UndoResult {
@@ -420,14 +368,5 @@ class GroupUndo {
 
   #result(runId: string | null, interrupted: boolean, books: UndoBooks): UndoResult {
     return { group: this.options.group, runId, dryRun: this.options.dryRun === true, interrupted, books };
-  }
-
-  async #pace(messages: number): Promise<void> {
-    const { rate, signal } = this.options;
-    if (rate === undefined) return;
-    const now = performance.now();
-    const at = Math.max(this.#notBefore, now);
-    this.#notBefore = at + (messages / rate) * 1_000;
-    if (at > now) await sleep(at - now, undefined, { signal }).catch(() => undefined);
   }
 }

@@ -480,14 +480,6 @@ describe('interrupted', () => {
     },
   );
 
-  test('a batch is marked by itself: the one behind it is still on its way', async () => {
-    const before = await fill(6);
-    await expect(undo({ maxBatch: 4, onStep: stopAt('marked') })).rejects.toThrow('planted');
-    expect(await states()).toEqual({ cancelled: 4, running: 2 });
-    expect((await undo()).books).toMatchObject({ initial: 0, moved: 6, remaining: 6, balanced: true });
-    expect(bytesOf(await contents())).toEqual(before);
-  });
-
   test('half of a batch arrived: the first half, since a channel keeps the order', async () => {
     const before = await fill(6);
     await expect(undo({ onStep: stopAt('claimed') })).rejects.toThrow('planted');

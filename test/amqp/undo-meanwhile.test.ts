@@ -136,6 +136,36 @@ describe('jobs', () => {
   });
 });
 
+test('two batches on their way are marked each by itself', async () => {
+  await filled();
+  const { pool } = world.database;
+  let claims = 0;
+  let onClaimed = (): void => {};
+  const secondClaimed = new Promise<void>((resolve) => {
+    onClaimed = resolve;
+  });
+  const inOrder: Queryable = {
+    async query(text, values) {
+      // The first is marked when the second is certainly there.
+      if (SETTLE.test(text)) await secondClaimed;
+      const answer = await pool.query(text, values as unknown[]);
+      if (CLAIM.test(text) && ++claims === 2) onClaimed();
+      return answer;
+    },
+  };
+  const die = (step: string): void => {
+    if (step === 'marked') throw new Error('planted');
+  };
+  await expect(undo({ pool: inOrder, maxOnTheWay: 4, onStep: die })).rejects.toThrow('planted');
+  expect(await states()).toEqual({ cancelled: 2, running: 2, ready: MESSAGES - 4 });
+  expect((await undo()).books).toMatchObject({
+    initial: 0,
+    moved: MESSAGES,
+    remaining: MESSAGES,
+    balanced: true,
+  });
+});
+
 describe('queues', () => {
   test('deleted in the middle: what was there is gone and told, the rest keeps its jobs', async () => {
     await filled();
