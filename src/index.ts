@@ -7,6 +7,7 @@ export {
   createEnqueue,
   defineKind,
   type EnqueueClient,
+  type EnqueueClientOptions,
   enqueue,
   enqueueMany,
   type Kind,

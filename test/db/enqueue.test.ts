@@ -1,7 +1,7 @@
 /** The job exists if and only if the caller's transaction commits, exactly as it was given, whoever puts it in. */
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
-import { LIMITS } from '../../src/jobs/job.js';
+import { LIMITS, type Queryable } from '../../src/jobs/job.js';
 import { createStore } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
 import { jobsDatabase } from '../support/jobs.js';
@@ -86,6 +86,41 @@ describe('the caller’s transaction', () => {
              (select count(*)::int from pg_listening_channels()) as channels,
              (select count(*)::int from pg_settings where source = 'session') as settings`);
     expect(rows).toEqual([{ prepared: 0, advisory: 0, channels: 0, settings: 0 }]);
+  });
+});
+
+describe('with its statement prepared', () => {
+  const prepared = (tx: Queryable) =>
+    tx.query(
+      `select count(*)::int as names from pg_prepared_statements where starts_with(name, 'unbroker_')`,
+    );
+
+  test('a connection keeps it, once for each form of a job; the rest is as without', async () => {
+    const client = createEnqueue(undefined, { prepared: true });
+    const tx = await db.session();
+    await tx.query('begin');
+    const first = await client.enqueue(tx, 'a', { n: 1 }, { dedupeKey: 'k' });
+    expect(await client.enqueue(tx, 'a', { n: 2 }, { dedupeKey: 'k' })).toEqual({
+      ...first,
+      inserted: false,
+    });
+    for (let n = 0; n < 3; n += 1) await client.enqueue(tx, 'a', { n });
+    await client.enqueue(tx, 'a', 'later', { delayMs: 60_000 });
+    // With a key: its insert and the look for the first; without: the plain one and the one with a time.
+    expect((await prepared(tx)).rows).toEqual([{ names: 4 }]);
+    expect(await jobs()).toBe(0);
+    await tx.query('commit');
+    expect(await jobs()).toBe(5);
+    await tx.end();
+  });
+
+  test('two schemas on one connection keep theirs apart', async () => {
+    await migrate(db.pool, { schema: 'team_two' });
+    const tx = await db.session();
+    for (const schema of ['unbroker', 'team_two'])
+      await createEnqueue(schema, { prepared: true }).enqueue(tx, 'a', schema);
+    expect((await prepared(tx)).rows).toEqual([{ names: 2 }]);
+    await tx.end();
   });
 });
 
