@@ -99,7 +99,13 @@ export class CallbackEdits {
     const list = names.length === 1 ? name : `{ ${names.join(', ')} }`;
     const word = assigned === undefined ? 'const ' : '';
     const target = name === undefined ? '' : `${word}${list} = `;
-    const open = shape.open(one.scope.pool?.text ?? '', rootRole(one.scope), handle);
+    const root = {
+      text: one.scope.pool?.text ?? '',
+      what: rootRole(one.scope),
+      isTyped: /\.[cm]?tsx?$/.test(this.file.fileName),
+    };
+    const open = shape.open(root.text, root.what, handle, root.isTyped);
+    const adapted = shape.adapted?.(root.text, root.what, handle, root.isTyped) ?? handle;
     const before = `${indent}${target}await ${open}${eol}`;
     const giveBack = name === undefined ? '' : `${indent}${unit}return ${list}${semi}${eol}`;
     const after = `${this.file.text[range.end - 1] === '\n' ? '' : eol}${giveBack}${indent}})${semi}${eol}`;
@@ -107,7 +113,7 @@ export class CallbackEdits {
     return [
       { start: range.start, end: range.start, text: before },
       ...(assigned === undefined ? [] : [{ start, end: start, text: 'const ' }]),
-      ...this.inside(group, library, shape, range, handle),
+      ...this.inside(group, library, shape, range, { handle, adapted }),
       { start: range.end, end: range.end, text: after },
     ];
   }
@@ -117,13 +123,13 @@ export class CallbackEdits {
     library: Idiom,
     shape: WrapShape,
     range: { start: number; end: number },
-    handle: string,
+    { handle, adapted }: { readonly handle: string; readonly adapted: string },
   ): TextEdit[] {
     const edits: TextEdit[] = group.map((w) => ({
       start: w.statement.getStart(),
       end: w.statement.end,
       text: this.call(
-        { ...w.parts, handle, adapter: library.adapter },
+        { ...w.parts, handle: adapted, adapter: library.adapter },
         indentAt(this.file.text, w.statement.getStart()) + this.layout.unit,
       ),
     }));
@@ -132,6 +138,10 @@ export class CallbackEdits {
     for (const query of roots.values()) {
       const { handle: root } = query;
       if (replaced.some((r) => root.getStart() >= r.start && root.end <= r.end)) continue;
+      if (shape.join !== undefined) {
+        edits.push(...(shape.join(query.call, handle) ?? []));
+        continue;
+      }
       const text = shape.inside?.(root.getText(), query.what ?? '', handle) ?? handle;
       edits.push({ start: root.getStart(), end: root.end, text });
     }

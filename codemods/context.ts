@@ -7,6 +7,7 @@ import { ts } from 'ts-morph';
 import type { Databases } from './databases.js';
 import { type Effect, type Effects, isWrite } from './effects.js';
 import { callbackObstacle, enclosures } from './hazards.js';
+import { localSymbol } from './origins.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import { contains, describe, eachNode, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
@@ -171,13 +172,24 @@ export class Contexts {
   private unclaimed(effect: Effect, scope: Scope): Obstacle[] {
     const passed = ts.isSourceFile(scope)
       ? undefined
-      : scope.parameters.find((p) => ts.isIdentifier(p.name) && this.names(effect.at, p.name));
-    const role = passed === undefined ? undefined : this.resolver.roleOf(passed.name as ts.Identifier);
-    if (passed !== undefined && role !== undefined && HANDLES.has(role.what)) {
+      : scope.parameters.find(
+          ({ name }) =>
+            ts.isIdentifier(name) &&
+            this.names(effect.at, name) &&
+            HANDLES.has(this.resolver.roleOf(name)?.what ?? ''),
+        );
+    if (passed !== undefined) {
       const what = `${passed.name.getText()} is passed in, and whoever passes it commits`;
       return [{ code: 'no-transaction-here', what }];
     }
-    if (idiomOf(effect.what)?.wrap === undefined) return [{ code: 'unsupported-library', what: effect.what }];
+    const wrap = idiomOf(effect.what)?.wrap;
+    if (wrap === undefined || (wrap.join !== undefined && wrap.join(effect.at, '') === undefined))
+      return [
+        {
+          code: 'unsupported-library',
+          what: `${effect.what} (line ${lineOf(effect.at)}, ${quote(effect.at)})`,
+        },
+      ];
     return [{ code: 'path-without-write', what: `line ${lineOf(effect.at)}, ${quote(effect.at)}` }];
   }
 
@@ -186,7 +198,7 @@ export class Contexts {
     const wanted = checker.getSymbolAtLocation(name);
     let found = false;
     eachNode(node, (n) => {
-      if (ts.isIdentifier(n) && checker.getSymbolAtLocation(n) === wanted) found = true;
+      if (ts.isIdentifier(n) && localSymbol(checker, n) === wanted) found = true;
     });
     return found;
   }

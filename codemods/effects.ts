@@ -227,12 +227,18 @@ export class Effects {
     if (opened !== undefined) return effect('pg-transaction', `${opened} (${pkg})`);
     const sent = this.sendOf(call);
     if (sent !== undefined) return effect(sent, pkg);
-    if (cls === 'orm' && this.writesThrough(callee.role, callee.method, call.arguments[0]))
+    if (cls === 'orm' && this.writesThrough(callee.role, callee.method, statementOf(call, callee.role)))
       return effect('orm', pkg);
     if (cls === 'not-postgres' && WRITING.test(callee.method)) return effect('not-postgres', pkg);
     if (cls === 'transport' && SENDING.test(callee.method)) return effect('transport', pkg);
     return undefined;
   }
+}
+
+/** Where the SQL of a call is: its first argument, or of ``sql`…`.execute(db)`` what it is called on. */
+function statementOf(call: ts.CallExpression, role: Role): ts.Expression | undefined {
+  const target = bare(call.expression);
+  return role.what === 'raw' && ts.isPropertyAccessExpression(target) ? target.expression : call.arguments[0];
 }
 
 /** Awaited, itself or as the start of a chain that is. */

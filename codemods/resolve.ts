@@ -56,6 +56,14 @@ export class Resolver {
     return this.roles.roleOf(expression);
   }
 
+  /** Of a class as a value, what its instances are: `Order` in `Order.query()`. */
+  roleOfInstances(e: ts.Expression): Role | undefined {
+    const [made] = this.checker.getTypeAtLocation(e).getConstructSignatures();
+    return made === undefined
+      ? undefined
+      : this.roles.roleOfType(this.checker.getReturnTypeOfSignature(made));
+  }
+
   /** The role that a type's name gives, where the type itself is an alias of something nameless. */
   roleOfAnnotation(node: ts.TypeNode): Role | undefined {
     return this.roles.named(node);

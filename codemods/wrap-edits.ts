@@ -10,6 +10,7 @@ import { indentAt, indentableLines, type Layout, lineStart, spanOf, type TextEdi
 import { type Hoist, hoistsOf } from './hoists.js';
 import { type FileImports, moduleName } from './imports.js';
 import { eachNode, isReference, scopeOf } from './syntax.js';
+import type { BracketShape } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
 import type { Wrap } from './wrap.js';
 
@@ -48,8 +49,9 @@ export class WrapEdits {
     const range = { start: spanOf(first, this.file).start, end: spanOf(last, this.file).end };
     const { eol, unit, semi } = this.layout;
     const indent = indentAt(text, first.getStart());
-    const client = this.clientName(first);
-    const pool = this.poolText(one.scope);
+    const bracket = one.scope.library?.bracket;
+    const client = bracket === undefined ? this.clientName(first) : one.scope.handleNode.getText();
+    const ended = this.words(client, bracket);
     const inside = indent + unit;
     const line = (at: string, code: string): string => `${at}${code}${eol}`;
     const { hoists } = hoistsOf(statements, this.checker);
@@ -57,28 +59,45 @@ export class WrapEdits {
       start: range.start,
       end: range.start,
       text:
-        line(indent, `const ${client} = await ${pool}.connect()${semi}`) +
+        (bracket === undefined
+          ? line(indent, `const ${client} = await ${this.poolText(one.scope)}.connect()${semi}`)
+          : '') +
         hoists
           .flatMap((h) => h.names)
           .map((n) => line(indent, `let ${n}${semi}`))
           .join('') +
-        line(indent, 'try {') +
-        line(inside, `await ${client}.query(${this.quoted('BEGIN')})${semi}`),
+        (bracket === undefined
+          ? line(indent, 'try {') + line(inside, ended.begin)
+          : line(indent, ended.begin) + line(indent, 'try {')),
     });
     this.edits.push({
       start: range.end,
       end: range.end,
       text:
         (text[range.end - 1] === '\n' ? '' : eol) +
-        line(inside, `await ${client}.query(${this.quoted('COMMIT')})${semi}`) +
+        line(inside, ended.commit) +
         line(indent, '} catch (error) {') +
-        line(inside, `await ${client}.query(${this.quoted('ROLLBACK')})${semi}`) +
+        line(inside, ended.rollback) +
         line(inside, `throw error${semi}`) +
-        line(indent, '} finally {') +
-        line(inside, `${client}.release()${semi}`) +
+        (bracket === undefined
+          ? line(indent, '} finally {') + line(inside, `${client}.release()${semi}`)
+          : '') +
         line(indent, '}'),
     });
     this.wrapInside(group, hoists, range, client);
+  }
+
+  /** The statements that begin and end the transaction. */
+  private words(
+    client: string,
+    bracket: BracketShape | undefined,
+  ): { begin: string; commit: string; rollback: string } {
+    const { semi } = this.layout;
+    const said = (word: string): string =>
+      bracket === undefined
+        ? `await ${client}.query(${this.quoted(word)})${semi}`
+        : `await ${client}.${word.toLowerCase()}()${semi}`;
+    return { begin: said('BEGIN'), commit: said('COMMIT'), rollback: said('ROLLBACK') };
   }
 
   private wrapInside(
@@ -91,10 +110,16 @@ export class WrapEdits {
     for (const w of group) {
       const start = w.statement.getStart();
       const at = indentAt(this.file.text, start) + this.layout.unit;
-      inner.push({ start, end: w.statement.end, text: this.call({ ...w.parts, handle: client }, at) });
+      const adapter = w.scope.library?.adapter;
+      inner.push({
+        start,
+        end: w.statement.end,
+        text: this.call({ ...w.parts, handle: client, adapter }, at),
+      });
     }
     const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
     for (const query of queries.values()) {
+      if (query.library?.bracket !== undefined) continue;
       const helper = query.helper !== undefined && ts.isCallExpression(query.call) ? query.call : undefined;
       const on = helper === undefined ? query.handle : helper.expression;
       const text = helper === undefined ? client : `${client}.query`;
@@ -102,7 +127,7 @@ export class WrapEdits {
     }
     for (const hoist of hoists) inner.push(...assignment(hoist, this.layout));
     for (const statement of new Set(group.flatMap((w) => w.scope.emptyReturns))) {
-      inner.push(...this.endBeforeReturn(statement, client));
+      inner.push(...this.endBeforeReturn(statement, client, group[0]?.scope.library?.bracket));
     }
     const replaced = group.map((w) => ({ start: w.statement.getStart(), end: w.statement.end }));
     for (const at of indentableLines(this.file, range)) {
@@ -113,10 +138,14 @@ export class WrapEdits {
   }
 
   /** Nothing was written on this path; the transaction still has to end before the client goes back to the pool. */
-  private endBeforeReturn(statement: ts.ReturnStatement, client: string): TextEdit[] {
+  private endBeforeReturn(
+    statement: ts.ReturnStatement,
+    client: string,
+    bracket: BracketShape | undefined,
+  ): TextEdit[] {
     const { eol, semi, unit } = this.layout;
     const { text } = this.file;
-    const commit = `await ${client}.query(${this.quoted('COMMIT')})${semi}`;
+    const { commit } = this.words(client, bracket);
     const start = statement.getStart();
     if (ts.isBlock(statement.parent)) {
       const alone = text.slice(lineStart(text, start), start).trim() === '';

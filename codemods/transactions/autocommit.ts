@@ -37,7 +37,30 @@ function isHandedToTransaction(node: ts.Node, effects: Effects): boolean {
   return false;
 }
 
+function isPassedIn(e: ts.Expression, resolver: Resolver): boolean {
+  const declaration = resolver.analysis.checker.getSymbolAtLocation(e)?.valueDeclaration;
+  return ts.isIdentifier(e) && declaration !== undefined && ts.isParameter(declaration);
+}
+
+/** ``sql`update …`.execute(db)``: the root is what the statement is handed. */
+function handedRoot(call: ts.CallExpression, resolver: Resolver, effects: Effects): PoolQuery | undefined {
+  const callee = resolver.calleeOf(call);
+  const library = callee.kind === 'package' ? idiomOf(callee.role.pkg) : undefined;
+  if (callee.kind !== 'package' || library?.wrap?.handed === undefined) return undefined;
+  const index = library.wrap.handed[`${callee.role.what}.${callee.method}`];
+  const handle = index === undefined ? undefined : call.arguments[index];
+  const role = handle === undefined ? undefined : resolver.roleOf(handle);
+  if (handle === undefined || role === undefined || !library.wrap.roots.has(role.what)) return undefined;
+  const target = bare(call.expression);
+  const statement = ts.isPropertyAccessExpression(target) ? target.expression : call.arguments[0];
+  const writes = effects.writesThrough(callee.role, callee.method, statement);
+  const common = { call, on: 'pool', handle, text: '', helper: undefined, library, what: role.what } as const;
+  return { ...common, sql: writes ? 'write' : 'read', spine: new Set<ts.Node>([call]) };
+}
+
 function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuery | undefined {
+  const handed = ts.isCallExpression(node) ? handedRoot(node, resolver, effects) : undefined;
+  if (handed !== undefined) return handed;
   const spine = new Set<ts.Node>();
   let writes = false;
   let e: ts.Expression = node;
@@ -58,9 +81,16 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
       }
       e = bare(e.tag);
     } else {
-      const role = resolver.roleOf(e);
+      const cls = resolver.roleOfInstances(e);
+      const role = cls ?? resolver.roleOf(e);
       const library = role === undefined ? undefined : idiomOf(role.pkg);
-      if (role !== undefined && library?.wrap?.roots.has(role.what)) {
+      const what = role === undefined ? '' : cls === undefined ? role.what : `${role.what} class`;
+      const roots = library?.wrap?.roots ?? library?.bracket?.roots;
+      if (library !== undefined && roots?.has(what)) {
+        // Its own begin on a manager that somebody hands over could end that one's transaction.
+        if (library.bracket !== undefined && isPassedIn(e, resolver)) return undefined;
+        if (library.wrap?.join?.(node, '') === undefined && library.wrap?.join !== undefined)
+          return undefined;
         const sql = writes ? 'write' : 'read';
         return {
           call: node,
@@ -71,7 +101,7 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
           helper: undefined,
           spine,
           library,
-          what: role.what,
+          what,
         };
       }
       if (!ts.isPropertyAccessExpression(e)) return undefined;

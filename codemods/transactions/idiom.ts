@@ -4,6 +4,8 @@
  * is callback.ts, manual.ts and autocommit.ts.
  */
 
+import type { ts } from 'ts-morph';
+import type { TextEdit } from '../edits.js';
 import type { PackageTable } from '../package-table.js';
 
 /** `sql`: the text that is passed decides. */
@@ -15,10 +17,21 @@ export interface WrapShape {
   readonly roots: ReadonlySet<string>;
   /** Names for the handle inside, by preference. */
   readonly names: readonly string[];
+  /** Calls that are handed the root: ``sql`…`.execute(db)``, by role and method, to the number of the argument. */
+  readonly handed?: Readonly<Record<string, number>>;
   /** `db` → `db.transaction(async (tx) => {`; what closes it is `});`. */
-  readonly open: (root: string, what: string, handle: string) => string;
+  readonly open: (root: string, what: string, handle: string, isTyped: boolean) => string;
+  /** Where statements keep their root and are told of the transaction; undefined: this one cannot be. */
+  readonly join?: (call: ts.Node, handle: string) => readonly TextEdit[] | undefined;
+  /** What the adapter is handed; default the handle. */
+  readonly adapted?: (root: string, what: string, handle: string, isTyped: boolean) => string;
   /** What a root is called inside: most are the handle itself. */
   readonly inside?: (root: string, what: string, handle: string) => string;
+}
+
+/** Where the root itself begins and ends the transaction: `await em.begin()`, `commit()`, `rollback()`, and its statements stay as they are. */
+export interface BracketShape {
+  readonly roots: ReadonlySet<string>;
 }
 
 export interface Idiom {
@@ -37,4 +50,5 @@ export interface Idiom {
   /** The transaction has to be named in each statement's arguments, and the adapter wants it as its second. */
   readonly transactionAsOption?: boolean;
   readonly wrap?: WrapShape;
+  readonly bracket?: BracketShape;
 }

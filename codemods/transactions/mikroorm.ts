@@ -37,4 +37,6 @@ export const mikroorm: Idiom = {
   },
   writes: (_what, method) => (method === 'execute' ? 'sql' : WRITES.test(method) ? 'write' : 'none'),
   postgresOnly: false,
+  // A callback would fork: entities that are managed here would be others there.
+  bracket: { roots: new Set(['em']) },
 };

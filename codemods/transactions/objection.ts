@@ -1,6 +1,7 @@
 /** Objection: `Model.transaction(async (trx) => …)`, `Model.startTransaction()`; its transactions are Knex's. */
 
 import type { Idiom } from './idiom.js';
+import { joinQuery } from './joins.js';
 
 const WRITES =
   /^(?:insert|insertAndFetch|insertGraph\w*|patch\w*|update|updateAndFetch\w*|delete|deleteById|upsertGraph\w*|relate|unrelate|increment|decrement|truncate)$/;
@@ -32,4 +33,10 @@ export const objection: Idiom = {
   },
   writes: (_what, method) => (WRITES.test(method) ? 'write' : 'none'),
   postgresOnly: false,
+  wrap: {
+    roots: new Set(['model class']),
+    names: ['trx', 'tx', 'transaction'],
+    open: (root, _what, handle) => `${root}.transaction(async (${handle}) => {`,
+    join: joinQuery,
+  },
 };

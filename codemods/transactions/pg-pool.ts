@@ -280,9 +280,11 @@ export class PoolFinder {
     return names;
   }
 
-  /** Repositories and managers of TypeORM lead to one data source, or the package's openings have refused it. */
+  /** Repositories and managers of TypeORM, models of others lead to one data source, or the package's openings have refused it. */
   private poolKey(query: PoolQuery): string {
-    return query.library?.wrap?.inside === undefined ? this.key(query.handle) : query.library.name;
+    const { library } = query;
+    const isOneOfMany = library?.wrap?.inside !== undefined || library?.wrap?.join !== undefined;
+    return library !== undefined && isOneOfMany ? library.name : this.key(query.handle);
   }
 }
 

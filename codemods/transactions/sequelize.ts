@@ -4,6 +4,7 @@
  */
 
 import type { Idiom } from './idiom.js';
+import { joinOptions } from './joins.js';
 
 const WRITES =
   /^(?:create|bulkCreate|update|upsert|destroy|save|increment|decrement|findOrCreate|findCreateFind|truncate|restore|(?:set|add|remove|create)[A-Z]\w*)$/;
@@ -28,4 +29,18 @@ export const sequelize: Idiom = {
   },
   postgresOnly: false,
   transactionAsOption: true,
+  wrap: {
+    roots: new Set(['db', 'model', 'model class']),
+    names: ['transaction', 't', 'trx'],
+    open: (root, what, handle, isTyped) =>
+      `${connection(root, what, isTyped)}.transaction(async (${handle}) => {`,
+    join: joinOptions,
+    adapted: (root, what, handle, isTyped) => `${connection(root, what, isTyped)}, ${handle}`,
+  },
 };
+
+/** A model knows its connection once it has been initialised: a static property that may be undefined by its type. */
+function connection(root: string, what: string, isTyped: boolean): string {
+  if (what === 'db') return root;
+  return `${root}.sequelize${what === 'model class' && isTyped ? '!' : ''}`;
+}

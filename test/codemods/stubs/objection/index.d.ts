@@ -12,10 +12,12 @@ export interface QueryBuilder<M, R> extends Promise<R> {
   deleteById(id: number): QueryBuilder<M, number>;
   findById(id: number): QueryBuilder<M, M | undefined>;
   where(values: object): QueryBuilder<M, R>;
+  where(column: string, value: unknown): QueryBuilder<M, R>;
 }
 
 export class Model {
   $id(): unknown;
+  $query(trx?: TransactionOrKnex): QueryBuilder<this, this>;
   static knex(): Knex;
   static query<M extends Model>(this: new () => M, trx?: TransactionOrKnex): QueryBuilder<M, M[]>;
   static transaction<T>(callback: (trx: Transaction) => Promise<T>): Promise<T>;

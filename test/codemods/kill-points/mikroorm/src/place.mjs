@@ -25,3 +25,11 @@ export async function byHand(bus, customer) {
   }
   await bus.publish('order.placed', { customer });
 }
+
+/** @param {Bus} bus @param {string} customer */
+export async function autocommit(bus, customer) {
+  const order = db.create(Order, { customer });
+  await db.flush();
+  await db.insert(Line, { orderId: order.id, sku: 'book' });
+  await bus.publish('order.placed', { customer });
+}

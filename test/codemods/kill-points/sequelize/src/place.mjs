@@ -23,3 +23,10 @@ export async function byHand(bus, customer) {
   }
   await bus.publish('order.placed', { customer });
 }
+
+/** @param {Bus} bus @param {string} customer */
+export async function autocommit(bus, customer) {
+  const order = await Order.create({ customer });
+  await Line.create({ order_id: order.get('id'), sku: 'book' });
+  await bus.publish('order.placed', { customer });
+}
