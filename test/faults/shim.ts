@@ -17,6 +17,7 @@ import { freePort } from '../support/ports.js';
 import { type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
 import { deliveryKills } from './delivery.js';
+import { duplicatePosts } from './duplicates.js';
 import { Supervised } from './processes.js';
 import { slowClients } from './slow-clients.js';
 
@@ -131,6 +132,7 @@ export async function faultsShim({ long }: { readonly long: boolean }): Promise<
   try {
     const doors = await shimKills(server, long ? 400 : 100);
     const deliveries = await deliveryKills(server, 50);
+    const duplicates = await duplicatePosts(server, 1_000);
     const slow = await slowClients(server, 10_000);
     const load = long ? await underRestarts(server, 60_000) : null;
     return {
@@ -138,8 +140,9 @@ export async function faultsShim({ long }: { readonly long: boolean }): Promise<
       points: doors.points + deliveries.points,
       lost: doors.lost + deliveries.lost + (load?.lost ?? 0),
       extra: doors.extra + deliveries.twice + (load?.extra ?? 0),
-      failed: slow.failed,
+      failed: slow.failed + duplicates.failed,
       deliveries,
+      duplicates,
       slow,
       ...(load === null ? {} : { load }),
     };

@@ -244,6 +244,7 @@ describe('signed requests', () => {
     readonly body?: string;
     readonly sentBody?: string;
     readonly sentPath?: string;
+    readonly sentMethod?: string;
     readonly name?: string;
     readonly secret?: string;
     readonly ageS?: number;
@@ -256,7 +257,7 @@ describe('signed requests', () => {
       .update(text)
       .digest('hex');
     const answer = await fetch(`${world.url}${given.sentPath ?? path}`, {
-      method,
+      method: given.sentMethod ?? method,
       headers: {
         'x-key': given.name ?? 'sign',
         'x-timestamp': timestamp,
@@ -274,6 +275,11 @@ describe('signed requests', () => {
     ['without a body', { method: 'GET', path: '/notifications?limit=1', body: '' }, 200],
     ['another body', { sentBody: JSON.stringify({ ...mail, body: 'y' }) }, 401],
     ['another path', { sentPath: '/schedules' }, 401],
+    [
+      'another method',
+      { path: '/schedules/signed', body: JSON.stringify(cron('team.a')), sentMethod: 'PUT' },
+      401,
+    ],
     [
       'another query',
       { method: 'GET', path: '/notifications?limit=1', sentPath: '/notifications?limit=2', body: '' },
@@ -349,18 +355,19 @@ describe('certificates', () => {
     await issue('known', 'ca');
     await issue('unknown', 'ca');
     await issue('forged', 'other');
-    const der = Buffer.from(
-      pem('known.crt')
-        .toString()
-        .replace(/-----[^-]+-----|\s/g, ''),
-      'base64',
-    );
+    const fingerprint = (name: string): string => {
+      const text = pem(`${name}.crt`).toString();
+      const der = Buffer.from(text.replace(/-----[^-]+-----|\s/g, ''), 'base64');
+      return createHash('sha256').update(der).digest('hex');
+    };
     const tls = await startShimWorld({
       files: { 'a.crt': pem('localhost.crt'), 'a.key': pem('localhost.key'), 'ca.crt': pem('ca.crt') },
       serve: {
         tls: { certFile: 'a.crt', keyFile: 'a.key', caFile: 'ca.crt' },
         keys: [
-          { name: 'known', certificate: createHash('sha256').update(der).digest('hex'), verbs: ['read'] },
+          { name: 'known', certificate: fingerprint('known'), verbs: ['read'] },
+          // Listed, and signed by somebody else: an authority that was changed takes its clients along.
+          { name: 'forged', certificate: fingerprint('forged') },
           { name: 'all', env: 'ALL' },
         ],
       },
