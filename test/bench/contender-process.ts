@@ -23,7 +23,7 @@ export type Command =
       readonly url: string;
       readonly clients: number;
       readonly forMs: number;
-      readonly job: boolean;
+      readonly job: 'none' | 'enqueue' | 'prepared';
     }
   | {
       readonly do: 'send-paced';
@@ -110,6 +110,8 @@ async function transactions(
     () => new pg.Client({ connectionString: command.url }),
   );
   await Promise.all(clients.map((client) => client.connect()));
+  const put = command.job === 'prepared' ? enqueuer.enqueuePrepared : enqueuer.enqueue;
+  if (put === undefined) throw new Error('this contender has no prepared enqueue');
   const one = async (client: pg.Client, n: number): Promise<void> => {
     await client.query('begin');
     await client.query({
@@ -117,7 +119,7 @@ async function transactions(
       text: 'insert into orders (customer, total) values ($1, $2)',
       values: [n, 100],
     });
-    if (command.job) await enqueuer.enqueue(client, { n });
+    if (command.job !== 'none') await put(client, { n });
     await client.query('commit');
   };
   await Promise.all(clients.map((client) => one(client, 0)));

@@ -34,6 +34,8 @@ export interface Payload {
 export interface Enqueuer {
   /** Puts one due job in through a client, which may be inside a transaction. */
   enqueue(client: pg.ClientBase, payload: Payload): Promise<unknown>;
+  /** The same with its statement prepared, where that is an option: what a hand-written insert does too. */
+  enqueuePrepared?(client: pg.ClientBase, payload: Payload): Promise<unknown>;
   /** Puts up to BATCH due jobs in, the fastest way that the contender documents. */
   enqueueMany(payloads: readonly Payload[]): Promise<unknown>;
   close(): Promise<void>;

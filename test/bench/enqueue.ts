@@ -12,13 +12,17 @@ import { interleave, median, pairedRatio, range, round } from './rounds.js';
 import { say } from './say.js';
 import { table } from './table.js';
 
-/** `none`: the order without a job. `bare`: the insert that a caller would write by hand. */
-type Case = 'none' | 'bare' | 'unbroker' | 'graphile' | 'pgboss';
+/**
+ * `none`: the order without a job. `bare`: the insert that a caller would write by hand, prepared. `prepared`: unbroker's
+ * enqueue with its statement prepared, too.
+ */
+type Case = 'none' | 'bare' | 'unbroker' | 'prepared' | 'graphile' | 'pgboss';
 
 const CONTENDER_OF: Record<Case, ContenderName> = {
   none: 'limit',
   bare: 'limit',
   unbroker: 'unbroker',
+  prepared: 'unbroker',
   graphile: 'graphile',
   pgboss: 'pgboss',
 };
@@ -29,7 +33,7 @@ interface Figure {
   readonly perSecond: readonly number[];
   /** Server CPU of a transaction, the same; NaN where its processes cannot be seen. */
   readonly postgresUs: readonly number[];
-  /** Null for `none`. */
+  /** Null for `none` and `prepared`. */
   readonly rowsPerSecond: number | null;
 }
 
@@ -57,11 +61,13 @@ export async function benchEnqueue(options: BenchOptions): Promise<BenchResult> 
       if (name !== 'none')
         json[`${name}${clients}ToNone`] = pairedRatio(rates(name, clients), rates('none', clients));
     }
-    if (name !== 'none') json[`${name}Bulk`] = round(median(bulk(name)));
+    if (name !== 'none' && name !== 'prepared') json[`${name}Bulk`] = round(median(bulk(name)));
   }
   // Time, so the other way round.
-  for (const clients of CLIENTS)
+  for (const clients of CLIENTS) {
     json[`timeToBare${clients}`] = pairedRatio(rates('bare', clients), rates('unbroker', clients));
+    json[`preparedTimeToBare${clients}`] = pairedRatio(rates('bare', clients), rates('prepared', clients));
+  }
   json['bulkTimeToBare'] = pairedRatio(bulk('bare'), bulk('unbroker'));
   const rows = chosen.map((name) => [
     name,
@@ -100,7 +106,7 @@ async function measure(name: Case, { server, node, quick }: BenchOptions): Promi
       await pool.query('checkpoint');
       const forMs = quick ? 500 : 3_000;
       await meter.start();
-      const job = name !== 'none';
+      const job = name === 'none' || name === 'prepared' ? name : 'enqueue';
       const { rate, count } = await contender.ask<Transactions>({
         do: 'transactions',
         url,
@@ -111,7 +117,7 @@ async function measure(name: Case, { server, node, quick }: BenchOptions): Promi
       perSecond.push(rate);
       postgresUs.push(((await meter.stop()).cpuUs ?? Number.NaN) / count);
     }
-    if (name === 'none') return { perSecond, postgresUs, rowsPerSecond: null };
+    if (name === 'none' || name === 'prepared') return { perSecond, postgresUs, rowsPerSecond: null };
     const jobs = quick ? 20_000 : 100_000;
     await pool.query('checkpoint');
     const tookMs = await contender.ask<number>({ do: 'enqueue-many', url, jobs });

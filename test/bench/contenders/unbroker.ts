@@ -4,7 +4,9 @@ import type * as Library from '../../../src/index.js';
 import { type Contender, KIND, type Payload, PRIORITIES } from '../contender.js';
 
 const built = new URL('../../../dist/src/index.js', import.meta.url).href;
-const { createWorker, enqueue, enqueueMany, migrate } = (await import(built)) as typeof Library;
+const { createEnqueue, createWorker, enqueue, enqueueMany, migrate } = (await import(
+  built
+)) as typeof Library;
 
 const CONCURRENCY = { drain: 2_000, small: 24, each: 24, steady: 100, idle: 10 };
 
@@ -27,9 +29,12 @@ select exists (
   },
 
   async enqueuer(url) {
+    const prepared = createEnqueue(undefined, { prepared: true });
     const pool = new pg.Pool({ connectionString: url, max: 1 });
     return {
       enqueue: (client, payload) => enqueue(client, KIND, payload, { priority: payload.priority ?? 0 }),
+      enqueuePrepared: (client, payload) =>
+        prepared.enqueue(client, KIND, payload, { priority: payload.priority ?? 0 }),
       enqueueMany: (payloads) =>
         enqueueMany(
           pool,
