@@ -42,7 +42,7 @@ export function ctlCommand(command: string): RunCtl {
 }
 
 const COLUMNS = [
-  ...['name', 'type', 'exclusive', 'auto_delete', 'arguments', 'policy', 'messages_ready'],
+  ...['name', 'type', 'exclusive', 'auto_delete', 'arguments', 'policy', 'messages', 'messages_ready'],
   ...['messages_unacknowledged', 'consumers', 'state', 'online', 'leader'],
 ];
 

@@ -16,6 +16,8 @@ const COLUMNS = [
   'auto_delete',
   'arguments',
   'effective_policy_definition',
+  'messages',
+  'messages_dlx',
   'messages_ready',
   'messages_unacknowledged',
   'consumers',
@@ -199,7 +201,18 @@ export function readQueue(queue: Fields): QueueInfo {
     ready: numberOf(queue['messages_ready']),
     unacked: numberOf(queue['messages_unacknowledged']),
     consumers: numberOf(queue['consumers']),
+    leaving: leavingOf(queue),
   };
+}
+
+/** `messages_dlx` where it is told, else what is counted and neither ready nor unacknowledged. Null: none, or not known. */
+function leavingOf(queue: Fields): number | null {
+  if (queue['type'] !== 'quorum') return null;
+  const [all, ready, unacked] = ['messages', 'messages_ready', 'messages_unacknowledged'].map((name) =>
+    numberOf(queue[name]),
+  );
+  const left = numberOf(queue['messages_dlx']) ?? (all ?? 0) - (ready ?? 0) - (unacked ?? 0);
+  return left > 0 ? left : null;
 }
 
 /** Replicated queues without a leader, or with nobody online, answer 0 to whoever counts. Absent fields say nothing. */

@@ -33,6 +33,11 @@ export interface QueueInfo {
   readonly ready: number | null;
   readonly unacked: number | null;
   readonly consumers: number | null;
+  /**
+   * Dead-lettered at least once (a quorum queue's strategy) and not yet taken by the target. Neither ready nor unacked, so
+   * nobody can read them. Absent or null: none, or not known.
+   */
+  readonly leaving?: number | null;
 }
 
 export interface ExchangeInfo {
@@ -215,6 +220,11 @@ function obstaclesOf(queue: QueueInfo, role: QueueRole, edges: DeadLetterEdges):
   if (!queue.reachable) obstacles.push('its node or leader is down: what it holds is unknown');
   if (!queue.readable)
     obstacles.push('not readable for this user: grant read on it (from RabbitMQ 4.3 also configure)');
+  if ((queue.leaving ?? 0) > 0) {
+    obstacles.push(
+      `${queue.leaving} dead letters wait for their target to take them, and nobody can read them: bind or mend it first`,
+    );
+  }
   if (queue.exclusive) obstacles.push('exclusive: only its own connection can read it; stop the owner');
   if (!['classic', 'quorum', 'stream'].includes(queue.type))
     obstacles.push(`queue type ${queue.type} is not supported`);

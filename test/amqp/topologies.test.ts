@@ -188,6 +188,26 @@ describe('dead letters', () => {
       'its dead-letter target is missing (exchange): 3 messages would vanish when due',
     ]);
   });
+
+  test('dead-lettered at least once to a target that takes nothing: nobody can read them, and they are not zero', async () => {
+    await channel.assertExchange('takes-nothing', 'direct');
+    const atLeastOnce = { 'x-queue-type': 'quorum', 'x-dead-letter-strategy': 'at-least-once' };
+    await declare('stuck.wait', {
+      ...{ messageTtl: 50, deadLetterExchange: 'takes-nothing', deadLetterRoutingKey: 'x' },
+      arguments: { ...atLeastOnce, 'x-overflow': 'reject-publish' },
+    });
+    await fill('stuck.wait', 3);
+    await untilReady(channel, 'stuck.wait', 0);
+    const seen = await until(
+      'the statistics have them',
+      async () => {
+        const plan = planOf(await look(), 'stuck.wait');
+        return plan?.obstacles.some((obstacle) => obstacle.startsWith('3 dead letters wait')) ? plan : null;
+      },
+      { withinMs: 25_000, everyMs: 250 },
+    );
+    expect(seen.info.ready).toBe(0);
+  });
 });
 
 test('an alternate exchange: what could not be routed is drained with the route that it was meant for', async () => {
