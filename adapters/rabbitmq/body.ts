@@ -39,23 +39,37 @@ export interface BodyOptions {
   readonly maxBytes?: number;
 }
 
-const nothing = (): undefined => undefined;
+/** One object for each body, and nothing made before it is asked for. */
+class BodyText implements ReadBody {
+  #parsed: unknown;
+  #isParsed = false;
 
-const refused = (note: BodyNote, inflated = false): ReadBody => ({
-  payloadText: null,
-  text: null,
-  note,
-  inflated,
-  parsed: nothing,
-});
+  constructor(
+    readonly payloadText: string | null,
+    readonly text: string | null,
+    readonly note: BodyNote | null,
+    readonly inflated: boolean,
+  ) {}
 
-const EMPTY: ReadBody = {
-  payloadText: 'null',
-  text: 'null',
-  note: null,
-  inflated: false,
-  parsed: () => null,
-};
+  parsed(): unknown {
+    if (!this.#isParsed) {
+      this.#isParsed = true;
+      this.#parsed = this.text === null ? undefined : parse(this.text);
+    }
+    return this.#parsed;
+  }
+}
+
+const refused = (note: BodyNote, inflated = false): ReadBody => new BodyText(null, null, note, inflated);
+const EMPTY: ReadBody = new BodyText('null', 'null', null, false);
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
 
 export function readBody(body: Buffer, contentEncoding: string | undefined, options: BodyOptions): ReadBody {
   if (body.length === 0) return EMPTY;
@@ -77,27 +91,20 @@ function readText(bytes: Buffer, maxBytes: number, careful: boolean, inflated: b
   if (!isUtf8(bytes)) return refused(inflated ? 'compressed' : 'binary', inflated);
   const bom = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
   const text = bytes.toString('utf8', bom ? 3 : 0);
-  if (!/^[ \t\n\r]*["{[\dtfn-]/.test(text)) return refused('not-json', inflated);
-  let note = refusedNumbers(text);
-  if (note !== null) return refused(note, inflated);
-  let parsed: unknown;
-  let known = false;
-  const parse = (): unknown => {
-    if (!known) {
-      known = true;
-      try {
-        parsed = JSON.parse(text);
-      } catch {
-        note = text.includes('\u0000') ? 'nul' : 'not-json';
-      }
-    }
-    return parsed;
-  };
-  if (!careful) return { payloadText: text, text, note: null, inflated, parsed: parse };
-  parse();
-  note ??= text.includes('\\u') ? refusedEscape(text) : null;
-  return { payloadText: note === null ? text : null, text, note, inflated, parsed: parse };
+  if (!LOOKS_LIKE_JSON.test(text)) return refused('not-json', inflated);
+  const tooLarge = refusedNumbers(text);
+  if (tooLarge !== null) return refused(tooLarge, inflated);
+  if (!careful) return new BodyText(text, text, null, inflated);
+  // JSON.parse answers everything but undefined.
+  const read = new BodyText(text, text, null, inflated);
+  const note =
+    read.parsed() === undefined ? notJson(text) : text.includes('\\u') ? refusedEscape(text) : null;
+  return note === null ? read : new BodyText(null, text, note, inflated);
 }
+
+const notJson = (text: string): BodyNote => (text.includes('\u0000') ? 'nul' : 'not-json');
+
+const LOOKS_LIKE_JSON = /^[ \t\n\r]*["{[\dtfn-]/;
 
 /** Characters that exponents may add when the database writes numbers out: 1e9 is ten digits. */
 const MAX_EXPONENTS = 1_048_576;

@@ -2,7 +2,7 @@
  * A delivery as received: raw body, raw property bytes, and a reader over both. Nothing here judges what the message
  * means, and nothing throws: a message that cannot be read is still a message with bytes to keep.
  */
-import { findField, integerOf, readTable, type Table, textOf } from './headers.js';
+import { findField, integerOf, isText, readTable, type Table, textOf } from './headers.js';
 import { originalExchange } from './leading-exchange.js';
 
 /** The fourteen basic properties, each absent or as sent. Text that is not UTF-8 is shown with U+FFFD; `raw` has it. */
@@ -96,6 +96,12 @@ export const FLAG = {
 const NONE: Span = { start: 0, end: 0 };
 const NO_HEADERS: Table = [];
 const FLAGS = Object.entries(FLAG) as [keyof typeof FLAG, number][];
+const NAMES = Object.keys(FLAG) as (keyof typeof FLAG)[];
+const BITS = Object.values(FLAG);
+/** The last value of each text property: content type, type and the like are the same from message to message. */
+const lastTexts: Partial<Record<keyof typeof FLAG, string>> = {};
+/** Properties that differ from message to message. */
+const UNIQUE: readonly string[] = ['messageId', 'correlationId'];
 
 /** Reads flags and property list, the payload of a content header frame from its thirteenth byte on. */
 export function readProperties(bytes: Buffer): RawProperties {
@@ -109,8 +115,9 @@ export function readProperties(bytes: Buffer): RawProperties {
   const flags = bytes.readUInt16BE(0);
   let offset = 2;
   let complete = true;
-  for (const [name, flag] of FLAGS) {
-    if ((flags & flag) === 0) continue;
+  for (let index = 0; index < NAMES.length; index += 1) {
+    if ((flags & (BITS[index] as number)) === 0) continue;
+    const name = NAMES[index] as keyof typeof FLAG;
     const end = offset + sizeAt(bytes, offset, name);
     if (end > bytes.length) {
       complete = false;
@@ -130,11 +137,19 @@ export function readProperties(bytes: Buffer): RawProperties {
         break;
       default:
         if (name === 'expiration') expirationSpan = { start: offset, end };
-        properties[name] = bytes.toString('utf8', offset + 1, end);
+        properties[name] = textAt(bytes, offset + 1, end, name);
     }
     offset = end;
   }
   return { bytes, properties, headers, headersSpan, expirationSpan, complete };
+}
+
+function textAt(bytes: Buffer, start: number, end: number, name: keyof typeof FLAG): string {
+  const last = lastTexts[name];
+  if (last !== undefined && isText(bytes, start, end, last)) return last;
+  const text = bytes.toString('utf8', start, end);
+  if (!UNIQUE.includes(name) && /^[ -~]*$/.test(text)) lastTexts[name] = text;
+  return text;
 }
 
 /** Where each property lies within complete property bytes; absent ones are absent. */

@@ -128,6 +128,7 @@ export interface Rules {
 
 /** Answers are remembered: a queue's messages nearly all look alike to the rules. */
 const MAX_REMEMBERED = 2_000;
+const NO_ANSWER: RuleAnswer = {};
 
 export function compileRules(rules: readonly DrainRule[] = []): Rules {
   const compiled: CompiledRule[] = rules.map((each) => ({
@@ -138,19 +139,41 @@ export function compileRules(rules: readonly DrainRule[] = []): Rules {
     })),
   }));
   const remembered = new Map<string, RuleAnswer>();
+  // Message after message of a queue asks the same two questions, and even a key for the map costs.
+  let ofQueue: Remembered | undefined;
+  let ofMessage: Remembered | undefined;
+  const ask = (subject: RuleSubject): RuleAnswer => {
+    const key = `${subject.queue}\n${subject.exchange}\n${subject.routingKey}\n${subject.type}`;
+    let answer = remembered.get(key);
+    if (answer === undefined) {
+      answer = answerFor(compiled, subject);
+      if (remembered.size >= MAX_REMEMBERED) remembered.clear();
+      remembered.set(key, answer);
+    }
+    return answer;
+  };
   return {
     for(subject) {
-      if (compiled.length === 0) return {};
-      const key = `${subject.queue}\n${subject.exchange}\n${subject.routingKey}\n${subject.type}`;
-      let answer = remembered.get(key);
-      if (answer === undefined) {
-        answer = answerFor(compiled, subject);
-        if (remembered.size >= MAX_REMEMBERED) remembered.clear();
-        remembered.set(key, answer);
-      }
-      return answer;
+      if (compiled.length === 0) return NO_ANSWER;
+      const last = subject.exchange === undefined ? ofQueue : ofMessage;
+      if (last !== undefined && isSame(subject, last.subject)) return last.answer;
+      const now = { subject, answer: ask(subject) };
+      if (subject.exchange === undefined) ofQueue = now;
+      else ofMessage = now;
+      return now.answer;
     },
   };
+}
+
+interface Remembered {
+  readonly subject: RuleSubject;
+  readonly answer: RuleAnswer;
+}
+
+function isSame(a: RuleSubject, b: RuleSubject): boolean {
+  return (
+    a.queue === b.queue && a.routingKey === b.routingKey && a.exchange === b.exchange && a.type === b.type
+  );
 }
 
 function answerFor(compiled: readonly CompiledRule[], subject: RuleSubject): RuleAnswer {

@@ -29,6 +29,8 @@ export type Field =
 
 export interface Entry {
   readonly key: Buffer;
+  /** Of an entry that was read: its key, one character a byte. */
+  readonly name?: string;
   readonly value: Field;
   /** Key length, key, tag and value as they lay in the table: copying these is the lossless writer. */
   readonly raw: Buffer;
@@ -41,6 +43,62 @@ export const MAX_DEPTH = 64;
 
 const EMPTY: Table = [];
 
+/**
+ * An entry where it lies: key, value and raw bytes are cut out when somebody asks. Most headers of most messages are only
+ * compared and copied, and a buffer object costs more than all the bytes of a header.
+ */
+class EntryInPlace implements Entry {
+  #value: Field | undefined;
+
+  constructor(
+    readonly name: string,
+    readonly bytes: Buffer,
+    readonly start: number,
+    /** Where the tag is; -1: the table ends within the key. */
+    readonly tagAt: number,
+    readonly end: number,
+    private readonly depth: number,
+  ) {}
+
+  get key(): Buffer {
+    return this.bytes.subarray(this.start + 1, this.start + 1 + this.name.length);
+  }
+
+  get raw(): Buffer {
+    return this.bytes.subarray(this.start, this.end);
+  }
+
+  get value(): Field {
+    this.#value ??= this.tagAt < 0 ? { tag: '?', bytes: this.raw } : this.#read();
+    return this.#value;
+  }
+
+  #read(): Field {
+    return readField(this.bytes, this.tagAt, this.depth).value;
+  }
+}
+
+/** Names by their place in the table: message after message has the same, and comparing costs less than decoding. */
+const lastNames: string[] = [];
+const MAX_LAST_NAMES = 64;
+
+function nameAt(bytes: Buffer, start: number, end: number, place: number): string {
+  const last = lastNames[place];
+  if (last !== undefined && isText(bytes, start, end, last)) return last;
+  const name = bytes.toString('latin1', start, end);
+  if (place < MAX_LAST_NAMES) lastNames[place] = name;
+  return name;
+}
+
+/** True when these bytes are this text of one character a byte. */
+export function isText(bytes: Buffer, start: number, end: number, text: string): boolean {
+  if (end - start !== text.length) return false;
+  for (let index = 0; index < text.length; index += 1) {
+    if (text.charCodeAt(index) !== bytes[start + index]) return false;
+  }
+  return true;
+}
+
 /** Reads the fields of a table: its bytes without the leading length. */
 export function readTable(bytes: Buffer): Table {
   return bytes.length === 0 ? EMPTY : readEntries(bytes, 0);
@@ -51,21 +109,22 @@ function readEntries(bytes: Buffer, depth: number): Entry[] {
   let offset = 0;
   while (offset < bytes.length) {
     const start = offset;
-    const keyEnd = start + 1 + (bytes[start] as number);
-    if (keyEnd >= bytes.length) {
-      const rest = bytes.subarray(start);
-      entries.push({ key: rest.subarray(0, 0), value: { tag: '?', bytes: rest }, raw: rest });
-      break;
-    }
-    const read = readField(bytes, keyEnd, depth);
-    offset = read.end;
-    entries.push({
-      key: bytes.subarray(start + 1, keyEnd),
-      value: read.value,
-      raw: bytes.subarray(start, offset),
-    });
+    const tagAt = start + 1 + (bytes[start] as number);
+    const cut = tagAt >= bytes.length;
+    offset = cut ? bytes.length : fieldEnd(bytes, tagAt);
+    const name = cut ? '' : nameAt(bytes, start + 1, tagAt, entries.length);
+    entries.push(new EntryInPlace(name, bytes, start, cut ? -1 : tagAt, offset, depth));
   }
   return entries;
+}
+
+/** Where the field ends whose tag is there: what cannot be read takes the rest. */
+function fieldEnd(bytes: Buffer, tagAt: number): number {
+  const width = WIDTH_OF_BYTE[bytes[tagAt] as number] as number;
+  const start = tagAt + 1;
+  if (width === UNKNOWN || (width < 0 && start + 4 > bytes.length)) return bytes.length;
+  const end = width >= 0 ? start + width : start + 4 + bytes.readUInt32BE(start);
+  return Math.min(end, bytes.length);
 }
 
 interface Read {
@@ -78,6 +137,10 @@ const WIDTH: Readonly<Record<string, number>> = {
   ...{ S: -1, x: -1, A: -1, F: -1 },
   ...{ I: 4, i: 4, s: 2, u: 2, b: 1, B: 1, d: 8, f: 4, l: 8, L: 8, T: 8, D: 5, t: 1, V: 0 },
 };
+
+const UNKNOWN = -2;
+const WIDTH_OF_BYTE = new Int8Array(256).fill(UNKNOWN);
+for (const [tag, width] of Object.entries(WIDTH)) WIDTH_OF_BYTE[tag.charCodeAt(0)] = width;
 
 function readField(bytes: Buffer, at: number, depth: number): Read {
   const tag = String.fromCharCode(bytes[at] as number);
@@ -230,17 +293,35 @@ function writeFixed(field: Exclude<Field, { tag: '?' | 'S' | 'x' | 'F' | 'A' }>)
 export function findField(table: Table, key: string): Field | undefined {
   for (let index = table.length - 1; index >= 0; index -= 1) {
     const entry = table[index] as Entry;
-    if (entry.key.length === key.length && isName(entry.key, key)) return entry.value;
+    if (nameOf(entry) === key) return entry.value;
   }
   return undefined;
 }
 
-/** Byte by byte, for the ASCII names that we look for: two dozen dialects ask each message, and a text for each would be garbage. */
-function isName(bytes: Buffer, name: string): boolean {
-  for (let index = 0; index < name.length; index += 1) {
-    if (bytes[index] !== name.charCodeAt(index)) return false;
-  }
-  return true;
+/** The key, one character a byte: enough to look for the ASCII names that we know. */
+export const nameOf = (entry: Entry): string => entry.name ?? entry.key.toString('latin1');
+
+/** Writes the entry's raw bytes into a buffer with room for them; answers where they end. */
+export function copyRaw(entry: Entry, to: Buffer, at: number): number {
+  if (entry instanceof EntryInPlace) return copyBytes(entry.bytes, entry.start, entry.end, to, at);
+  const { raw } = entry;
+  return copyBytes(raw, 0, raw.length, to, at);
+}
+
+/** Up to this length a loop is cheaper than making the object that names the range. */
+const SHORT = 64;
+
+/** The bytes from `start` to `end`, into a buffer with room for them; answers where they end there. */
+export function copyBytes(from: Buffer, start: number, end: number, to: Buffer, at: number): number {
+  if (end - start > SHORT) to.set(from.subarray(start, end), at);
+  else for (let index = start; index < end; index += 1) to[at + index - start] = from[index] as number;
+  return at + end - start;
+}
+
+/** The type tag of an entry as it lies; `?` where there is none. */
+export function tagOf(entry: Entry): string {
+  if (!(entry instanceof EntryInPlace)) return entry.value.tag;
+  return entry.tagAt < 0 ? '?' : String.fromCharCode(entry.bytes[entry.tagAt] as number);
 }
 
 /** The text of a string field; undefined when it is another type or not UTF-8. */
@@ -275,16 +356,17 @@ export function tableToJson(table: Table): Json {
   if (table.length > MAX_ITEMS) {
     return { '!': 'cut', count: table.length, head: pairsToJson(table.slice(0, MAX_ITEMS)) };
   }
-  const names = table.map((entry) => plainText(entry.key));
-  const plain = names.every(
-    (name, index) => name !== undefined && name !== '!' && names.indexOf(name) === index,
-  );
-  if (!plain) return { '!': 'table', pairs: pairsToJson(table) };
-  // No prototype: `__proto__` is then an ordinary key, here and in JSON.stringify.
-  const out: Record<string, Json> = Object.create(null);
-  table.forEach((entry, index) => {
-    out[names[index] as string] = fieldToJson(entry.value);
-  });
+  let out: Record<string, Json> = {};
+  for (const entry of table) {
+    const given = nameOf(entry);
+    const name = isPlain(given) ? given : plainText(entry.key);
+    if (name === undefined || name === '!' || Object.hasOwn(out, name)) {
+      return { '!': 'table', pairs: pairsToJson(table) };
+    }
+    // Without a prototype it is an ordinary key, here and in JSON.stringify. Objects like that are slow, and it is rare.
+    if (name === '__proto__') out = Object.assign(Object.create(null), out);
+    out[name] = fieldToJson(entry.value);
+  }
   return out;
 }
 
@@ -330,8 +412,26 @@ const exactNumber = (value: bigint): Json =>
 
 /** Text that JSON in Postgres can hold, or undefined. Cut text is marked by the caller's bytes form. */
 function plainText(bytes: Buffer): string | undefined {
+  if (bytes.length <= SHORT && isAscii(bytes)) return bytes.toString('latin1');
   if (bytes.length > MAX_TEXT_BYTES || !isUtf8(bytes) || bytes.includes(0)) return undefined;
   return bytes.toString('utf8');
+}
+
+/** Printable. */
+function isAscii(bytes: Buffer): boolean {
+  for (let index = 0; index < bytes.length; index += 1) {
+    const byte = bytes[index] as number;
+    if (byte < 0x20 || byte > 0x7e) return false;
+  }
+  return true;
+}
+
+function isPlain(name: string): boolean {
+  for (let index = 0; index < name.length; index += 1) {
+    const code = name.charCodeAt(index);
+    if (code < 0x20 || code > 0x7e) return false;
+  }
+  return true;
 }
 
 function bytesToJson(bytes: Buffer): Json {

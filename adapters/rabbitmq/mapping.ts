@@ -77,7 +77,8 @@ export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: Mapp
   const forQueue = context.rules.for({ queue: queue.name });
   const claimed = chooseDialect(view, forQueue);
   const route = claimed?.fields.route?.(view) ?? firstRoute(view);
-  const rule = context.rules.for({ queue: queue.name, ...route, type: properties.type });
+  const { exchange, routingKey } = route;
+  const rule = context.rules.for({ queue: queue.name, exchange, routingKey, type: properties.type });
   const asked = claimed === undefined || (claimed.requests === true && forQueue.dialect === undefined);
   const excluded =
     rule.exclude ?? claimed?.fields.exclude?.(view) ?? (asked ? rpcReason(properties.replyTo) : undefined);
@@ -91,17 +92,17 @@ export function mapDelivery(delivery: Delivery, queue: QueueFacts, context: Mapp
       identity: null,
     };
   }
-  const notes = [
-    ...(claimed === undefined ? [] : [claimed.name, ...(claimed.fields.notes?.(view) ?? [])]),
-    ...(deaths === null ? ['x-death-malformed'] : []),
-    ...(delivery.complete ? [] : ['properties-cut']),
-  ];
+  const notes: string[] = [];
+  if (claimed !== undefined) notes.push(claimed.name, ...(claimed.fields.notes?.(view) ?? []));
+  if (deaths === null) notes.push('x-death-malformed');
+  if (!delivery.complete) notes.push('properties-cut');
   return toRow(view, queue, context, rule, claimed ?? FALLBACK, notes);
 }
 
 function chooseDialect(view: MessageView, rule: RuleAnswer): Dialect | undefined {
   if (rule.dialect !== undefined) return dialectNamed(rule.dialect);
-  return DIALECTS.find((dialect) => dialect.claims(view));
+  for (const dialect of DIALECTS) if (dialect.claims(view)) return dialect;
+  return undefined;
 }
 
 /** Somebody waits for the answer on a connection that will not exist any more. */
@@ -257,13 +258,13 @@ function contentType({ properties }: Delivery): string | null {
 /** The dialect's own count, else rejections by the home queue, else the quorum queue's counter while it can be trusted. */
 function attemptsOf(view: MessageView, fields: DialectFields, trustDeliveryCount: boolean): number {
   const found = fields.attempts?.(view) ?? attemptsFromDeaths(view, fields) ?? 0;
-  const counted = findField(view.delivery.headers, 'x-delivery-count');
-  const made =
-    found === 0 && view.deaths.length === 0 && trustDeliveryCount ? (integerOf(counted) ?? 0) : found;
+  const counted = found === 0 && view.deaths.length === 0 && trustDeliveryCount;
+  const made = counted ? (integerOf(findField(view.delivery.headers, 'x-delivery-count')) ?? 0) : found;
   return Math.min(Math.max(made, 0), LIMITS.maxAttempts);
 }
 
 function attemptsFromDeaths(view: MessageView, fields: DialectFields): number | undefined {
+  if (view.deaths.length === 0) return undefined;
   const home = homeOf(view, fields);
   return rejections(view)
     .filter((death) => death.queue === home)
@@ -275,7 +276,9 @@ const rejections = ({ deaths }: MessageView): readonly Death[] =>
 
 function homeOf(view: MessageView, fields: DialectFields): string {
   const { queue } = view.delivery;
-  return fields.homeQueue?.(view) ?? (view.role === 'main' ? queue : (rejections(view)[0]?.queue ?? queue));
+  const home = fields.homeQueue?.(view);
+  if (home !== undefined || view.role === 'main') return home ?? queue;
+  return rejections(view)[0]?.queue ?? queue;
 }
 
 /** Attempts already made must leave room for the next one. */

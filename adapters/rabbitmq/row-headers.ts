@@ -17,7 +17,12 @@ export interface Identity {
 
 /** Trace context that later spans link to. */
 const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage', 'b3', 'uber-trace-id'];
+const NOTHING: readonly [string, string][] = [];
 const MAX_TRACE = 1_000;
+const TEXTS = [
+  ...(['contentType', 'contentEncoding', 'correlationId', 'replyTo', 'expiration', 'messageId'] as const),
+  ...(['type', 'userId', 'appId', 'clusterId'] as const),
+] as const;
 
 /** What the row keeps of the message: trace context on top, the dialect's view in `origin`, the rest under `amqp`. */
 export function rowHeaders(
@@ -37,10 +42,12 @@ export function rowHeaders(
     exchange: shortText(delivery.exchange),
     routingKey: shortText(delivery.routingKey),
   };
-  for (const [name, value] of Object.entries(properties)) {
-    if (typeof value === 'string') amqp[name] = shortText(value);
-    else if (typeof value === 'number') amqp[name] = value;
+  for (const name of TEXTS) {
+    const value = properties[name];
+    if (value !== undefined) amqp[name] = shortText(value);
   }
+  if (properties.deliveryMode !== undefined) amqp['deliveryMode'] = properties.deliveryMode;
+  if (properties.priority !== undefined) amqp['priority'] = properties.priority;
   if (properties.timestamp !== undefined) {
     const ms = timestampMs(properties.timestamp);
     amqp['timestamp'] = ms === null ? String(properties.timestamp) : new Date(ms).toISOString();
@@ -48,7 +55,8 @@ export function rowHeaders(
   if (delivery.redelivered) amqp['redelivered'] = true;
   if (headers.length > 0) amqp['headers'] = tableToJson(headers);
   if (notes.length > 0) amqp['notes'] = [...notes];
-  for (const [name, value] of Object.entries(dialect.fields.trace?.(view) ?? {})) {
+  const trace = dialect.fields.trace?.(view);
+  for (const [name, value] of trace === undefined ? NOTHING : Object.entries(trace)) {
     if (TRACE_HEADERS.includes(name) && isStorable(value)) out[name] ??= storableText(value, MAX_TRACE);
   }
   const origin = originOf(view, dialect, identity);
@@ -69,5 +77,11 @@ function originOf(view: MessageView, { name, fields }: Dialect, identity: Identi
 
 /** Nearly all of it is plain ASCII, which needs no second look. */
 export function shortText(text: string): string {
-  return /^[ -~]{0,255}$/.test(text) ? text : storableText(text, 255);
+  const { length } = text;
+  if (length > 255) return storableText(text, 255);
+  for (let index = 0; index < length; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code < 0x20 || code > 0x7e) return storableText(text, 255);
+  }
+  return text;
 }

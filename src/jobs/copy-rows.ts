@@ -4,6 +4,8 @@
  * collector, than to make. Pure; it knows no table.
  */
 
+import type { Json } from './job.js';
+
 /** Where a row lies. It is never written to again but by who puts late values into it. */
 export interface WrittenRow {
   readonly bytes: Buffer;
@@ -11,6 +13,8 @@ export interface WrittenRow {
   readonly end: number;
 }
 
+const [QUOTE, BACKSLASH, COMMA, COLON] = [0x22, 0x5c, 0x2c, 0x3a];
+const [OPEN, CLOSE, OPEN_LIST, CLOSE_LIST] = [0x7b, 0x7d, 0x5b, 0x5d];
 const SEGMENT_BYTES = 1_048_576;
 /** Up to this length a loop over ASCII characters is cheaper than a call out of JavaScript. */
 const SHORT = 48;
@@ -114,6 +118,75 @@ export class CopyRows {
     this.#bytes[this.#at++] = 1;
     this.#at += this.#bytes.write(text, this.#at);
     putInt32(this.#bytes, lengthAt, this.#at - lengthAt - LENGTH_BYTES);
+  }
+
+  /** A value as jsonb takes it, the text that JSON.stringify makes of it written byte by byte. */
+  jsonValue(value: Json): void {
+    this.#need(LENGTH_BYTES + 1);
+    // From the start of the row, which may move to another buffer.
+    const lengthAt = this.#at - this.#start;
+    this.#at += LENGTH_BYTES;
+    this.#bytes[this.#at++] = 1;
+    this.#json(value);
+    const from = this.#start + lengthAt;
+    putInt32(this.#bytes, from, this.#at - from - LENGTH_BYTES);
+  }
+
+  #json(value: Json): void {
+    if (typeof value === 'string') this.#quoted(value);
+    else if (typeof value !== 'object' || value === null) this.#raw(JSON.stringify(value));
+    else if (Array.isArray(value)) {
+      this.#byte(OPEN_LIST);
+      for (let index = 0; index < value.length; index += 1) {
+        if (index > 0) this.#byte(COMMA);
+        this.#json(value[index] ?? null);
+      }
+      this.#byte(CLOSE_LIST);
+    } else this.#members(value as Readonly<Record<string, Json | undefined>>);
+  }
+
+  #members(value: Readonly<Record<string, Json | undefined>>): void {
+    this.#byte(OPEN);
+    let first = true;
+    for (const name of Object.keys(value)) {
+      const member = value[name];
+      if (member === undefined) continue;
+      if (!first) this.#byte(COMMA);
+      first = false;
+      this.#quoted(name);
+      this.#byte(COLON);
+      this.#json(member);
+    }
+    this.#byte(CLOSE);
+  }
+
+  /** Nearly all of it is plain ASCII; whatever needs an escape is left to JSON.stringify. */
+  #quoted(text: string): void {
+    const { length } = text;
+    this.#need(length + 2);
+    const bytes = this.#bytes;
+    let at = this.#at;
+    bytes[at++] = QUOTE;
+    for (let index = 0; index < length; index += 1) {
+      const code = text.charCodeAt(index);
+      if (code < 0x20 || code > 0x7e || code === QUOTE || code === BACKSLASH) {
+        this.#raw(JSON.stringify(text));
+        return;
+      }
+      bytes[at++] = code;
+    }
+    bytes[at++] = QUOTE;
+    this.#at = at;
+  }
+
+  #raw(text: string): void {
+    this.#need(mostBytes(text));
+    this.#at += this.#bytes.write(text, this.#at);
+  }
+
+  #byte(byte: number): void {
+    this.#need(1);
+    this.#bytes[this.#at++] = byte;
   }
 
   #lengthed(value: string): void {

@@ -67,7 +67,8 @@ export function writeJob(rows: CopyRows, job: ImportedJob): JobRow {
   rows.bytes(job.body);
   rows.text(job.contentType);
   rows.text(job.dedupeKey);
-  rows.json(job.headers === null ? null : JSON.stringify(job.headers));
+  if (job.headers === null) rows.none();
+  else rows.jsonValue(job.headers);
   rows.text(job.source);
   rows.json(job.error === null ? null : errorsOf(job.error, job.attempts));
   const { bytes, start, end } = rows.end();

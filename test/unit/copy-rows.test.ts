@@ -9,6 +9,7 @@ import {
   fieldsOf,
   putEight,
 } from '../../src/jobs/copy-rows.js';
+import type { Json } from '../../src/jobs/job.js';
 
 const row = fc.record({
   text: fc.option(fc.string({ unit: 'binary', maxLength: 200 })),
@@ -70,4 +71,42 @@ test('a time is microseconds since 2000', () => {
     writer.time(ms);
     expect(fieldsOf(writer.end())[0]?.readBigInt64BE()).toBe(BigInt(ms - 946_684_800_000) * 1_000n);
   }
+});
+
+/** Text with everything that JSON escapes, half of it plain. */
+const anyText = fc.oneof(
+  fc.string(),
+  fc.string({ unit: 'binary' }),
+  fc.constantFrom('"', '\\', '\u007f', '\u0000', '\ud800', 'é'),
+);
+const anyJson = fc.letrec<{ value: Json }>((tie) => ({
+  value: fc.oneof(
+    { maxDepth: 4 },
+    anyText,
+    fc.oneof(
+      fc.constant(null),
+      fc.boolean(),
+      fc.integer(),
+      fc.double({ noNaN: true, noDefaultInfinity: true }),
+    ),
+    fc.array(tie('value'), { maxLength: 4 }),
+    fc.dictionary(anyText, tie('value'), { maxKeys: 4 }),
+  ),
+})).value;
+
+test('a JSON value is written as JSON.stringify writes it, in buffers of any size', () => {
+  fc.assert(
+    fc.property(fc.array(anyJson, { maxLength: 5 }), fc.integer({ min: 1, max: 200 }), (values, size) => {
+      const writer = new CopyRows(size);
+      const rows = values.map((value) => {
+        writer.begin(2);
+        writer.text('before');
+        writer.jsonValue(value);
+        return writer.end();
+      });
+      rows.forEach((written, index) => {
+        expect(fieldsOf(written).map(String)).toEqual(['before', `\u0001${JSON.stringify(values[index])}`]);
+      });
+    }),
+  );
 });

@@ -1,12 +1,12 @@
 /** CAP: everything in cap-* headers. It retries and delays in its own database, so what is on the broker is due. */
-import { type Dialect, headerText, printedError } from './dialect.js';
+import { anyHeaderText, type Dialect, headerText, printedError } from './dialect.js';
 
 const cap = (name: string) => headerText(`cap-${name}`);
 
 export const capBus: Dialect = {
   name: 'cap',
   summary: 'CAP: cap-msg-name, cap-msg-id and cap-exception headers',
-  claims: (view) => cap('msg-name')(view) !== undefined,
+  claims: anyHeaderText('cap-msg-name'),
   fields: {
     kind: cap('msg-name'),
     id: cap('msg-id'),

@@ -5,26 +5,29 @@
 import { memberText } from '../body.js';
 import { bodyObject, type Dialect, filled, headerText, instantMs, type MessageView } from './dialect.js';
 
+const STRUCTURED = /^application\/cloudevents\+json\b/;
+
 function event(view: MessageView): Readonly<Record<string, unknown>> | undefined {
-  const structured = /^application\/cloudevents\+json\b/.test(view.delivery.properties.contentType ?? '');
+  const structured = STRUCTURED.test(view.delivery.properties.contentType ?? '');
   return structured ? bodyObject(view) : undefined;
 }
 
-const attribute =
-  (name: string) =>
-  (view: MessageView): string | undefined =>
-    headerText(`cloudEvents:${name}`)(view) ??
-    headerText(`cloudEvents_${name}`)(view) ??
-    filled(event(view)?.[name]);
+const attribute = (name: string): ((view: MessageView) => string | undefined) => {
+  const colon = headerText(`cloudEvents:${name}`);
+  const underscore = headerText(`cloudEvents_${name}`);
+  return (view) => colon(view) ?? underscore(view) ?? filled(event(view)?.[name]);
+};
+const type = attribute('type');
+const eventId = attribute('id');
 
 export const cloudevents: Dialect = {
   name: 'cloudevents',
   summary: 'CloudEvents: cloudEvents: or cloudEvents_ headers, or application/cloudevents+json',
-  claims: (view) => attribute('type')(view) !== undefined && attribute('id')(view) !== undefined,
+  claims: (view) => type(view) !== undefined && eventId(view) !== undefined,
   fields: {
-    kind: attribute('type'),
+    kind: type,
     id: (view) => {
-      const [source, id] = [attribute('source')(view), attribute('id')(view)];
+      const [source, id] = [attribute('source')(view), eventId(view)];
       return source === undefined ? id : `${source} ${id}`;
     },
     payloadText: (view) => {

@@ -5,13 +5,15 @@
 import { type Dialect, headerInteger } from './dialect.js';
 import { rawJson } from './raw-json.js';
 
+const delay = headerInteger('x-delay');
+
 export const delayedExchange: Dialect = {
   name: 'delayed-exchange',
   summary: 'the delayed-message exchange: x-delay has elapsed, the rest as in a bare message',
-  claims: (view) => headerInteger('x-delay')(view) !== undefined,
+  claims: (view) => delay(view) !== undefined,
   requests: true,
   fields: {
     ...rawJson.fields,
-    details: (view) => ({ delayMs: Math.abs(headerInteger('x-delay')(view) ?? 0) }),
+    details: (view) => ({ delayMs: Math.abs(delay(view) ?? 0) }),
   },
 };

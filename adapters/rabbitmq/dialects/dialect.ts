@@ -110,6 +110,15 @@ export const headerInteger =
   (view) =>
     integerOf(headerOf(view, name));
 
+/** True when one of these headers is there and text. Made once for each dialect: it is asked about every message. */
+export const anyHeaderText = (...names: readonly string[]): ((view: MessageView) => boolean) => {
+  const has = (view: MessageView, name: string): boolean => textOf(headerOf(view, name)) !== undefined;
+  return (view) => {
+    for (const name of names) if (has(view, name)) return true;
+    return false;
+  };
+};
+
 /** The first that finds something. */
 export const firstOf =
   <T>(...finds: readonly Find<T>[]): Find<T> =>

@@ -4,6 +4,7 @@
  */
 import { memberText } from '../body.js';
 import {
+  anyHeaderText,
   bodyWith,
   countOf,
   type Dialect,
@@ -25,7 +26,10 @@ function envelope(view: MessageView): Readonly<Record<string, unknown>> | undefi
 }
 
 const contentType = (view: MessageView): string => view.delivery.properties.contentType ?? '';
-const MARKS = ['MT-MessageType', 'MT-Reason', 'MT-Activity-Id', 'MT-Fault-ExceptionType', 'MT-Host-Info'];
+const ENVELOPE_TYPE = /^application\/vnd\.masstransit\b/;
+const isMarked = anyHeaderText(
+  ...['MT-MessageType', 'MT-Reason', 'MT-Activity-Id', 'MT-Fault-ExceptionType', 'MT-Host-Info'],
+);
 const isSkipped = (view: MessageView): boolean =>
   view.delivery.queue.endsWith('_skipped') || headerText('MT-Reason')(view) === 'dead-letter';
 const isFault = (view: MessageView): boolean =>
@@ -44,10 +48,7 @@ const redelivered = firstOf(headerInteger('MT-Redelivery-Count'), (view) => {
 export const masstransit: Dialect = {
   name: 'masstransit',
   summary: 'MassTransit: messageType and message in an envelope, faults in MT-* headers, _error, _skipped',
-  claims: (view) =>
-    /^application\/vnd\.masstransit\b/.test(contentType(view)) ||
-    MARKS.some((name) => headerText(name)(view) !== undefined) ||
-    envelope(view) !== undefined,
+  claims: (view) => ENVELOPE_TYPE.test(contentType(view)) || isMarked(view) || envelope(view) !== undefined,
   fields: {
     kind: (view) => {
       const types = envelope(view)?.['messageType'];

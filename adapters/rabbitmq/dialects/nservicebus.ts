@@ -4,6 +4,7 @@
  */
 import { behindBits, latestByLevels } from './binary-delay.js';
 import {
+  anyHeaderText,
   type Dialect,
   firstOf,
   firstRoute,
@@ -16,6 +17,11 @@ import {
 
 const nsb = (name: string) => headerText(`NServiceBus.${name}`);
 const types = nsb('EnclosedMessageTypes');
+const isMarked = anyHeaderText(
+  ...['EnclosedMessageTypes', 'MessageId', 'MessageIntent', 'ControlMessage'].map(
+    (name) => `NServiceBus.${name}`,
+  ),
+);
 const failedQueue = nsb('FailedQ');
 const delaySeconds = headerInteger('NServiceBus.Transport.RabbitMQ.DelayInSeconds');
 const LEVEL = /^nsb\.v2\.delay-level-(\d\d)$/;
@@ -31,10 +37,7 @@ const typeName = (view: MessageView): string | undefined =>
 export const nservicebus: Dialect = {
   name: 'nservicebus',
   summary: 'NServiceBus: EnclosedMessageTypes, MessageId, Retries, DelayInSeconds and FailedQ headers',
-  claims: (view) =>
-    [types, nsb('MessageId'), nsb('MessageIntent'), nsb('ControlMessage')].some(
-      (find) => find(view) !== undefined,
-    ) || levelOf(view) !== undefined,
+  claims: (view) => isMarked(view) || levelOf(view) !== undefined,
   fields: {
     exclude: (view) => {
       if (nsb('ProcessingEnded')(view) !== undefined) return 'audit: a copy of a message already handled';

@@ -1,5 +1,6 @@
 /** Rebus: everything in rbs2-* headers, all of them text. */
 import {
+  anyHeaderText,
   type Dialect,
   headerText,
   instantMs,
@@ -15,7 +16,7 @@ const errorDetails = rbs('error-details');
 export const rebus: Dialect = {
   name: 'rebus',
   summary: 'Rebus: rbs2-msg-type, rbs2-msg-id, rbs2-deferred-until and rbs2-error-details headers',
-  claims: (view) => (rbs('msg-type')(view) ?? rbs('msg-id')(view)) !== undefined,
+  claims: anyHeaderText('rbs2-msg-type', 'rbs2-msg-id'),
   fields: {
     kind: rbs('msg-type'),
     id: rbs('msg-id'),

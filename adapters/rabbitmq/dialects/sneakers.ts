@@ -3,6 +3,7 @@
  * failure first. Older versions put the original body, in Base64, into a JSON body instead.
  */
 import {
+  anyHeaderText,
   bodyWith,
   countOf,
   type Dialect,
@@ -38,10 +39,12 @@ function originalOf(view: MessageView): Members | undefined {
   );
 }
 
+const isRetried = anyHeaderText('retry_info');
+
 export const sneakers: Dialect = {
   name: 'sneakers',
   summary: 'Sneakers and Kicks: retry_info in a header, or the old Base64 error body',
-  claims: (view) => headerText('retry_info')(view) !== undefined || wrapper(view) !== undefined,
+  claims: (view) => isRetried(view) || wrapper(view) !== undefined,
   requests: true,
   fields: {
     kind: (view) => firstRoute(view).routingKey || undefined,

@@ -2,6 +2,7 @@
  * Symfony Messenger: its JSON serializer writes `type` and one header per kind of stamp; its PHP serializer writes a body
  * that only PHP reads, in which at most the class is found. `timestamp` is copied unchanged onto retries, so it dates nothing.
  */
+import { nameOf } from '../headers.js';
 import {
   countOf,
   type Dialect,
@@ -31,7 +32,7 @@ function stamp(view: MessageView, name: string): Readonly<Record<string, unknown
 }
 
 const isStamped = ({ delivery }: MessageView): boolean =>
-  delivery.headers.some(({ key }) => key.length > PREFIX.length && key.toString('latin1').startsWith(PREFIX));
+  delivery.headers.some((entry) => nameOf(entry).startsWith(PREFIX));
 
 function serialized({ delivery: { body } }: MessageView): string | undefined {
   // 'O' or 'T': everything else is told from it by one byte.
