@@ -11,7 +11,14 @@ import { errorFields } from '../log.js';
 import { refuseExpired } from './expiry.js';
 import { AMBIGUOUS, DeliveryError, deferralsOf, type Fate, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
 import type { CallEnd, Gate, GateLimits } from './gate.js';
-import { type Channel, type Message, MessageError, PARTS, readNotification } from './message.js';
+import {
+  type Channel,
+  type Message,
+  MessageError,
+  type NotificationPayload,
+  PARTS,
+  readNotification,
+} from './message.js';
 import type { Provider } from './provider.js';
 import type { Rendering } from './rendering.js';
 
@@ -192,9 +199,7 @@ async function compose(job: ClaimedJob, channel: Channel, rendering: Rendering |
       return { id: job.id, channel, to: payload.to, parts, ...unsubscribe };
     }
     if (rendering === null) throw new MessageError('template-unknown', 'this worker has no templates');
-    const { template, locale, data, version } = payload;
-    await rendering.load(template, version);
-    const { parts } = rendering.renderer.render(template, channel, locale, data, version);
+    const parts = await rendered(payload, payload.template, channel, rendering);
     if (!PARTS[channel].some((part) => parts[part] !== undefined))
       throw new MessageError('template-invalid', `the template has no part for ${channel}`);
     return { id: job.id, channel, to: payload.to, parts, ...unsubscribe };
@@ -202,6 +207,27 @@ async function compose(job: ClaimedJob, channel: Channel, rendering: Rendering |
     if (error instanceof MessageError) throw new Discard(error.message, error.code);
     throw error;
   }
+}
+
+/** By the version it was accepted with: of the table, or of a file. */
+async function rendered(
+  { locale, data, version, templateDigest: digest }: NotificationPayload,
+  template: string,
+  channel: Channel,
+  rendering: Rendering,
+): Promise<Message['parts']> {
+  const { renderer } = rendering;
+  if (version === null && digest !== null) {
+    const parts = await rendering.fileAt(template, digest);
+    if (parts === null)
+      throw new MessageError(
+        'template-changed',
+        'the file of its template has changed since it was accepted, and what it said was not kept',
+      );
+    return renderer.renderVariant({ locale, channel, parts }, data);
+  }
+  await rendering.load(template, version);
+  return renderer.render(template, channel, locale, data, version).parts;
 }
 
 /** From the exact text: JSON.parse would round what a template prints. */

@@ -109,12 +109,15 @@ export function configuredChannels(config: NotifyConfig): Channel[] {
   return CHANNELS.filter((channel) => config[channel] !== undefined);
 }
 
-/** null without a templates folder and without a database. */
-export function notifyRendering({ config, directory, db, schema }: NotifyOptions): Rendering | null {
+/** null without a templates folder and without a database. `keepFiles`: as in RenderingOptions. */
+export function notifyRendering(
+  { config, directory, db, schema }: NotifyOptions,
+  keepFiles = false,
+): Rendering | null {
   const { templates, defaultLocale } = config;
   if (templates === undefined && db === undefined) return null;
   const files = templates === undefined ? null : templateFiles(resolve(directory, templates));
-  return createRendering({ files, table: tableOf(db, schema ?? DEFAULT_SCHEMA), defaultLocale });
+  return createRendering({ files, table: tableOf(db, schema ?? DEFAULT_SCHEMA), defaultLocale, keepFiles });
 }
 
 export function notifyAddressRules(config: NotifyConfig): AddressRules {

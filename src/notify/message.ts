@@ -31,6 +31,10 @@ export function isTemplateVersion(value: unknown): value is number {
   return Number.isInteger(value) && (value as number) >= 1 && (value as number) <= 2_147_483_647;
 }
 
+export function isDigest(value: unknown): value is string {
+  return typeof value === 'string' && /^[0-9a-f]{64}$/.test(value);
+}
+
 export function isLocale(value: unknown): value is string {
   return typeof value === 'string' && /^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}$/.test(value);
 }
@@ -73,6 +77,8 @@ export interface NotificationPayload {
   readonly template: string | null;
   /** Of the template, as it was when the notification was accepted; null = as it is. */
   readonly version: number | null;
+  /** What the template's file said then, where it is only a file; null = as it is. */
+  readonly templateDigest: string | null;
   readonly locale: string;
   /** Without prototypes; numbers that a double cannot hold are strings. */
   readonly data: { readonly [key: string]: unknown };
@@ -116,6 +122,7 @@ export function readNotification(payload: unknown): NotificationPayload {
     to,
     template = null,
     version = null,
+    templateDigest = null,
     locale = null,
     data = null,
     reference = null,
@@ -126,6 +133,7 @@ export function readNotification(payload: unknown): NotificationPayload {
   if (typeof to !== 'string' || to === '') throw wrong('to is missing');
   if (template !== null && !isTemplateKey(template)) throw wrong('template is not a template key');
   if (version !== null && !isTemplateVersion(version)) throw wrong('version is not a version');
+  if (templateDigest !== null && !isDigest(templateDigest)) throw wrong('templateDigest is not a digest');
   if (locale !== null && !isLocale(locale)) throw wrong('locale is not a locale');
   if (data !== null && !isObject(data)) throw wrong('data is not an object');
   if (unsubscribeUrl !== null && !(typeof unsubscribeUrl === 'string' && isUnsubscribeUrl(unsubscribeUrl)))
@@ -138,6 +146,7 @@ export function readNotification(payload: unknown): NotificationPayload {
     to,
     template: template as string | null,
     version,
+    templateDigest,
     locale: (locale as string | null) ?? DEFAULT_LOCALE,
     data: (data as NotificationPayload['data'] | null) ?? {},
     reference: reference as string | null,

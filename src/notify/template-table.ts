@@ -3,6 +3,7 @@
  * code that runs them; and the cache that lets a renderer, which is not asynchronous, look into it. A version never
  * changes, so it is kept; what is current is believed for a second.
  */
+import { createHash } from 'node:crypto';
 import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
 import { type Channel, isTemplateKey, type Part } from './message.js';
@@ -44,7 +45,8 @@ export type TemplateTable = ReturnType<typeof createTemplateTable>;
 export const MAX_TEMPLATE_CHANGES = 200;
 
 export function createTemplateTable(schema: string) {
-  const templates = `${quoteSchema(schema)}.templates`;
+  const schemaName = quoteSchema(schema);
+  const templates = `${schemaName}.templates`;
   const sql = {
     /** One change of a key at a time: its next version is counted here. */
     lock: `
@@ -83,6 +85,15 @@ from ${templates} t
 order by t.key, t.locale, t.channel, t.version desc
 limit $1`,
 
+    /** What a file says, once for each content. */
+    keep: `
+insert into ${schemaName}.template_files (digest, parts)
+select input.digest, input.parts::jsonb from unnest($1::text[], $2::text[]) as input (digest, parts)
+on conflict do nothing`,
+
+    kept: `
+select parts from ${schemaName}.template_files where digest = $1`,
+
     /** Keys that the table knows, by name. */
     keys: `
 select distinct key from ${templates} where key > $1 order by key limit $2`,
@@ -116,6 +127,18 @@ select distinct key from ${templates} where key > $1 order by key limit $2`,
       return (await db.query(sql.current, [limit])).rows as CurrentTemplate[];
     },
 
+    /** Contents of files by their digests; one that is there stays. */
+    async keep(db: Queryable, contents: ReadonlyMap<string, TemplateVariant['parts']>): Promise<void> {
+      const texts = [...contents.values()].map((parts) => JSON.stringify(parts));
+      await db.query(sql.keep, [[...contents.keys()], texts]);
+    },
+
+    /** null: nobody kept it. */
+    async kept(db: Queryable, digest: string): Promise<TemplateVariant['parts'] | null> {
+      const { rows } = await db.query(sql.kept, [digest]);
+      return (rows[0] as { parts: TemplateVariant['parts'] } | undefined)?.parts ?? null;
+    },
+
     async keys(db: Queryable, after: string, limit: number): Promise<string[]> {
       return (await db.query(sql.keys, [after, limit])).rows.map((row) => (row as { key: string }).key);
     },
@@ -144,12 +167,43 @@ export interface CachedTemplates extends TemplateSource {
 const FRESH_MS = 1_000;
 const MAX_KEPT = 2_000;
 
-/** `now` gives monotonic ms. */
+/** Of a file's parts, whatever their order. */
+export function digestOf(parts: TemplateVariant['parts']): string {
+  const known = digests.get(parts);
+  if (known !== undefined) return known;
+  const sorted = Object.entries(parts).sort(([a], [b]) => (a < b ? -1 : 1));
+  const digest = createHash('sha256').update(JSON.stringify(sorted)).digest('hex');
+  digests.set(parts, digest);
+  return digest;
+}
+
+/** Parts are read anew only when a file has changed. */
+const digests = new WeakMap<TemplateVariant['parts'], string>();
+
+export interface CacheOptions {
+  /**
+   * Keeps what files say, so that a job can name it: for who accepts notifications. With it the source shows no file whose
+   * content is not kept yet. Absent: files are shown as they are.
+   */
+  readonly keep?: (contents: ReadonlyMap<string, TemplateVariant['parts']>) => Promise<void>;
+  /** Gives monotonic ms. */
+  readonly now?: () => number;
+}
+
 export function cachedTemplates(
   read: (key: string, version: number | null) => Promise<TableTemplate>,
   files: TemplateSource | null,
-  now: () => number = () => performance.now(),
+  { keep, now = () => performance.now() }: CacheOptions = {},
 ): CachedTemplates {
+  const keptFiles = new Set<string>();
+  const filesOf = (key: string): readonly TemplateVariant[] => files?.variants(key) ?? [];
+  /** Throws TemplateNotLoaded for a file that is new, or was edited a moment ago. */
+  const withDigests = (key: string, variants: readonly TemplateVariant[]): TemplateVariant[] =>
+    variants.map((variant) => {
+      const digest = digestOf(variant.parts);
+      if (!keptFiles.has(digest)) throw new TemplateNotLoaded(key, null);
+      return { ...variant, digest };
+    });
   const kept = new Map<string, { readonly readAt: number; readonly template: TableTemplate }>();
   const nameOf = (key: string, version: number | null): string => `${key}@${version ?? ''}`;
   const find = (key: string, version: number | null): TableTemplate | undefined => {
@@ -164,9 +218,17 @@ export function cachedTemplates(
       if (!isTemplateKey(key)) return [];
       const template = find(key, version);
       if (template === undefined) throw new TemplateNotLoaded(key, version);
-      return overlaid(template, files?.variants(key) ?? []);
+      const shown = filesOf(key);
+      return overlaid(template, keep === undefined || version !== null ? shown : withDigests(key, shown));
     },
     async load(key, version) {
+      if (keep !== undefined && version === null) {
+        const contents = new Map(filesOf(key).map(({ parts }) => [digestOf(parts), parts]));
+        for (const digest of contents.keys()) if (keptFiles.has(digest)) contents.delete(digest);
+        if (contents.size > 0) await keep(contents);
+        if (keptFiles.size >= MAX_KEPT) keptFiles.clear();
+        for (const digest of contents.keys()) keptFiles.add(digest);
+      }
       if (find(key, version) !== undefined) return;
       const readAt = now();
       const template = await read(key, version);

@@ -21,6 +21,8 @@ export interface TemplateVariant {
   readonly parts: Readonly<Partial<Record<Part, string>>>;
   /** The key's version in the table; absent for a file. */
   readonly version?: number;
+  /** Of a file whose content the table keeps: under what. */
+  readonly digest?: string;
 }
 
 /** All variants of a template, now or at a version of the table; empty when there is none of that name. */
@@ -50,6 +52,8 @@ export interface Renderer {
     data: unknown,
     version?: number | null,
   ): TemplateVariant;
+  /** The same of a variant that was found already. */
+  renderVariant(variant: TemplateVariant, data: unknown): TemplateVariant['parts'];
   /** Compiles and renders nothing. Throws MessageError template-invalid. */
   check(parts: TemplateVariant['parts']): void;
   /** Only the part that becomes a header, for the door; null when there is none or it cannot be rendered. */
@@ -90,7 +94,17 @@ export function createRenderer(
     return null;
   };
 
+  const renderVariant = ({ channel, parts }: TemplateVariant, data: unknown): TemplateVariant['parts'] => {
+    const rendered: Partial<Record<Part, string>> = {};
+    for (const part of PARTS[channel]) {
+      const text = parts[part];
+      if (text !== undefined) rendered[part] = checkPart(part, compiler.fill(part, text, data));
+    }
+    return rendered;
+  };
+
   return {
+    renderVariant,
     variants: (key, version) => (isTemplateKey(key) ? source.variants(key, version) : []),
     files: () => source.files?.() ?? [],
     find,
@@ -98,11 +112,7 @@ export function createRenderer(
       const variant = find(key, channel, locale, version);
       if (variant === null)
         throw new MessageError('template-unknown', `there is no such template for ${channel} in this locale`);
-      const parts: Partial<Record<Part, string>> = {};
-      for (const part of PARTS[channel]) {
-        const text = variant.parts[part];
-        if (text !== undefined) parts[part] = checkPart(part, compiler.fill(part, text, data));
-      }
+      const parts = renderVariant(variant, data);
       const { version: rendered } = variant;
       return {
         locale: variant.locale,

@@ -160,14 +160,22 @@ export class Door {
     const parsed = checkKinds(await this.#parse(mounted.route, request, context), principal);
     const key = requestKey(head, bytes, principal);
     const asked = { parsed: traced(parsed, head), key, by: principal.name };
-    return within(core.run(mounted.route, asked), answerTimeoutMs);
+    const run = this.#withTemplates(() => core.run(mounted.route, asked));
+    return within(run, answerTimeoutMs);
   }
 
-  /** Parsing does no I/O: when it needs a template that is not in memory, that is read and it starts again. */
-  async #parse(route: AnyRoute, request: ShimRequest, context: ContractContext): Promise<Parsed> {
+  #parse(route: AnyRoute, request: ShimRequest, context: ContractContext): Promise<Parsed> {
+    return this.#withTemplates(() => parseWith(route, request, context));
+  }
+
+  /**
+   * Who looks for a template does no I/O: one that is not in memory is read, and the work starts again. What an edit had
+   * done in its transaction until then was rolled back.
+   */
+  async #withTemplates<T>(work: () => T | Promise<T>): Promise<T> {
     for (let loads = 0; ; loads += 1) {
       try {
-        return parseWith(route, request, context);
+        return await work();
       } catch (error) {
         if (!(error instanceof TemplateNotLoaded) || loads >= MAX_LOADS) throw error;
         await this.options.loadTemplate?.(error.key, error.version);

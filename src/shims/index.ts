@@ -104,7 +104,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
 /** null: which templates there are is not known here. */
 function renderingOf({ notify, directory, pool, store }: ShimsOptions): Rendering | null {
   if (notify === undefined) return null;
-  return notifyRendering({ config: notify, directory, db: pool, schema: store.schema });
+  return notifyRendering({ config: notify, directory, db: pool, schema: store.schema }, true);
 }
 
 function contextOf(

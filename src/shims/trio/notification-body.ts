@@ -22,6 +22,7 @@ import { text } from './common.js';
 /** Source of the jobs that came through the notification routes. */
 const SOURCE = 'trio:notification';
 
+/** `templateDigest` is ours: it comes back with a payload that is edited, and is then drawn anew. */
 const FIELDS = [
   'to',
   'template',
@@ -36,6 +37,7 @@ const FIELDS = [
   'priority',
   'dedupeKey',
   'version',
+  'templateDigest',
   'tags',
   'unsubscribeUrl',
 ] as const;
@@ -70,14 +72,15 @@ export function readNotification(
   if (template !== null && body !== undefined) throw invalid('give template or body, not both');
   const asked = fields.integer('version', 1, 1_000_000_000) ?? null;
   const plain = data === undefined ? {} : toPlain(data);
-  const version = template === null ? null : pinTemplate(template, channel, locale, asked, plain, context);
+  const pin = template === null ? {} : pinTemplate(template, channel, locale, asked, plain, context);
   const reference = fields.line('reference', 500);
   return {
     kind: `notify.${channel}`,
     payloadText: objectText({
       to: to.raw,
       template: template === null ? undefined : text(template),
-      version: version === null ? undefined : String(version),
+      version: pin.version === undefined ? undefined : String(pin.version),
+      templateDigest: pin.digest === undefined ? undefined : text(pin.digest),
       channel: text(channel),
       locale: text(locale),
       data: data?.raw,
@@ -149,8 +152,8 @@ function tagsText(fields: Fields<Field>): string | undefined {
 }
 
 /**
- * The version to send with, null for a file. A name that could not be a template, or is none, can never be sent: say so
- * while somebody listens.
+ * What to send with: a version of the table, or what the file says now. A name that could not be a template, or is none,
+ * can never be sent: say so while somebody listens.
  */
 function pinTemplate(
   key: string,
@@ -159,9 +162,9 @@ function pinTemplate(
   asked: number | null,
   data: PlainJson,
   { renderer }: ContractContext,
-): number | null {
+): { readonly version?: number; readonly digest?: string } {
   if (!isTemplateKey(key)) throw templateUnknown();
-  if (renderer === null) return asked;
+  if (renderer === null) return asked === null ? {} : { version: asked };
   const variant = renderer.find(key, channel, locale, asked);
   if (variant === null) throw templateUnknown();
   const subject = renderer.renderSubject(variant, data);
@@ -171,7 +174,9 @@ function pinTemplate(
       'control-characters',
       'data puts a line break into the subject, or makes it too long',
     );
-  return asked ?? variant.version ?? null;
+  const version = asked ?? variant.version;
+  if (version !== undefined) return { version };
+  return variant.digest === undefined ? {} : { digest: variant.digest };
 }
 
 const templateUnknown = (): Refusal =>

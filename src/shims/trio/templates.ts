@@ -42,11 +42,13 @@ function chosen(
   version: number | null,
 ): readonly TemplateVariant[] {
   const { locale, channel } = queryOf(request, ['locale', 'channel', 'version']);
-  return (renderer?.variants(request.params['key'] ?? '', version) ?? []).filter(
+  const fitting = (renderer?.variants(request.params['key'] ?? '', version) ?? []).filter(
     (variant) =>
       (locale === undefined || variant.locale === locale) &&
       (channel === undefined || variant.channel === channel),
   );
+  // Under what a file's content is kept is nobody's business.
+  return fitting.map(({ digest: _digest, ...variant }) => variant);
 }
 
 function versionOf(text: string | undefined): number | null {
