@@ -47,6 +47,11 @@ export const NEEDS: Readonly<Record<'enqueuer' | 'worker', readonly Need[]>> = {
     { on: 'table', name: 'sleepers', privileges: WORKED },
     { on: 'table', name: 'kind_limits', privileges: WORKED },
     { on: 'table', name: 'templates', privileges: ['select'] },
+    { on: 'table', name: 'template_files', privileges: ['select'] },
+    // What deliveries look at and count.
+    { on: 'table', name: 'suppressions', privileges: ['select'] },
+    { on: 'table', name: 'providers', privileges: WORKED },
+    { on: 'table', name: 'recipient_counts', privileges: WORKED },
     { on: 'table', name: 'migrations', privileges: ['select'] },
   ],
 };
