@@ -2,6 +2,7 @@
  * A virtual host and a migrated database of one's own, a publisher that can send property bytes which no client would,
  * and a drain of what the survey finds: what every test of the drain needs.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import amqp, { type Channel, type ConfirmChannel, type Options } from 'amqplib';
 import type { DrainOptions, DrainResult } from '../../adapters/rabbitmq/drain.js';
 import { checkDrainConfig, compileRules, type DrainConfig } from '../../adapters/rabbitmq/drain-config.js';
@@ -29,10 +30,13 @@ export interface DrainWorld {
   close(): Promise<void>;
 }
 
+const CLOSE_WITHIN_MS = 5_000;
+
 export async function drainWorld(): Promise<DrainWorld> {
   const [vhost, database] = await Promise.all([freshVhost(), jobsDatabase()]);
   const connection = await amqp.connect(vhost.url, { noDelay: true });
   const channel = await connection.createConfirmChannel();
+  for (const each of [connection, channel]) each.on('error', () => {});
   const look = (config: DrainConfig = {}) =>
     survey({
       amqpUrl: vhost.url,
@@ -68,7 +72,11 @@ export async function drainWorld(): Promise<DrainWorld> {
     },
     rows: async <Row>(sql: string) => (await database.pool.query(sql)).rows as Row[],
     async close() {
-      await connection.close().catch(() => {});
+      // The client's close never settles when the socket ends before the broker's answer.
+      await Promise.race([
+        connection.close().catch(() => {}),
+        sleep(CLOSE_WITHIN_MS, undefined, { ref: false }),
+      ]);
       await Promise.all([vhost.close(), database.close()]);
     },
   };
