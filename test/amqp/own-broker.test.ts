@@ -191,6 +191,7 @@ describe('limits of a node', () => {
   });
   beforeEach(async () => {
     await channel.assertQueue('work', { durable: true });
+    await channel.assertQueue('late', { durable: true });
     // Twins without ids: only counting tells what came back.
     for (let n = 0; n < MESSAGES; n += 1)
       channel.publish('', 'work', Buffer.from(JSON.stringify({ n: Math.floor(n / 2) })), {
@@ -244,7 +245,9 @@ describe('limits of a node', () => {
     await expectTwins();
   });
 
-  test('a memory alarm stops whoever publishes, and not a drain', { timeout: 60_000 }, async () => {
+  test('a memory alarm stops whoever publishes, an undo too, and not a drain', {
+    timeout: 60_000,
+  }, async () => {
     await broker.rabbit.ctl(['set_vm_memory_high_watermark', '0']);
     try {
       let confirmed = false;
@@ -254,16 +257,23 @@ describe('limits of a node', () => {
         channel.publish('', 'elsewhere', Buffer.from('x'));
         return false;
       });
-      channel.publish('', 'work', Buffer.from('{"late":true}'), { persistent: true }, () => {
+      channel.publish('', 'late', Buffer.from('late'), { persistent: true }, () => {
         confirmed = true;
       });
       const { books } = await drain();
       expect(books).toMatchObject({ initial: MESSAGES, rows: MESSAGES, remaining: 0, balanced: true });
       await expectTwins();
       expect(confirmed).toBe(false);
+      const said: object[] = [];
+      const giving = undoGroup({
+        ...{ amqpUrl: vhost.url, pool: database.pool, schema: database.schema, group: 'work' },
+        log: { ...SILENT, warn: (fields: object) => void said.push(fields) },
+      });
+      await until('the undo says why it waits', () => JSON.stringify(said).includes('low on memory'));
       await broker.rabbit.ctl(['set_vm_memory_high_watermark', '0.6']);
       await until('it goes on', () => confirmed);
-      expect((await channel.checkQueue('work')).messageCount).toBe(1);
+      expect((await giving).books).toMatchObject({ moved: MESSAGES, balanced: true });
+      expect((await channel.checkQueue('work')).messageCount).toBe(MESSAGES);
     } finally {
       await broker.rabbit.ctl(['set_vm_memory_high_watermark', '0.6']);
       await channel.purgeQueue('work');
