@@ -18,26 +18,30 @@ interface Waiting {
  */
 const MAX_FLUSHES = 6;
 const FULL = 4;
-/** While the database hangs, clients come again: more than this many are told so at once. */
-const MAX_WAITING = 10_000;
+/** While the database hangs, clients come again: what is more than so many jobs, or characters of payload, is told so at once. */
+const WAITING = { jobs: 10_000, length: 67_108_864 } as const;
 /** Characters of payload in one statement. */
 const MAX_BATCH_LENGTH = 4_194_304;
 
 export class Batcher {
   #waiting: Waiting[] = [];
+  #length = 0;
   #flushes = 0;
 
   constructor(
     private readonly db: Queryable,
     private readonly store: Store,
+    private readonly most: { readonly jobs: number; readonly length: number } = WAITING,
   ) {}
 
   /** Only for jobs without a dedupe key: two batches that wait for each other's keys would deadlock. */
   enqueue(job: PreparedJob): Promise<Enqueued> {
-    if (this.#waiting.length >= MAX_WAITING)
+    const { length } = job.payloadText;
+    if (this.#waiting.length >= this.most.jobs || this.#length + length > this.most.length)
       return Promise.reject(new Refusal(503, 'overloaded', 'the database is too slow; send it again later'));
     return new Promise((resolve, reject) => {
       this.#waiting.push({ job, resolve, reject });
+      this.#length += length;
       const waiting = this.#waiting.length;
       const start = this.#flushes === 0 ? waiting === 1 : this.#flushes < MAX_FLUSHES && waiting % FULL === 0;
       // One turn of the event loop: requests that came together go together.
@@ -59,10 +63,12 @@ export class Batcher {
     let length = 0;
     let count = 0;
     for (const { job } of this.#waiting) {
-      length += job.payloadText.length;
-      if (count > 0 && (length > MAX_BATCH_LENGTH || count >= LIMITS.enqueueBatch)) break;
+      const more = length + job.payloadText.length;
+      if (count > 0 && (more > MAX_BATCH_LENGTH || count >= LIMITS.enqueueBatch)) break;
+      length = more;
       count += 1;
     }
+    this.#length -= length;
     return this.#waiting.splice(0, count);
   }
 

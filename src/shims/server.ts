@@ -225,7 +225,8 @@ function addHooks(
   });
   app.setErrorHandler((error, request, reply) => {
     const refusal = door.refusalOf(error);
-    if (refusal.status >= 500) {
+    // A client that left in the middle of its body is no failure of ours.
+    if (refusal.status >= 500 && (request.raw.complete || !request.raw.socket.destroyed)) {
       const route = request.routeOptions.url;
       log.error({ request: request.id, route, ...errorFields(error) }, 'a request failed');
     }

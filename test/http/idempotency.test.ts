@@ -133,6 +133,31 @@ it('the same key with another request: 422, whichever comes second', async () =>
   expect(await jobsSince(before)).toBe(2);
 });
 
+it('the same key with the same body at another address: 422', async () => {
+  const later = BODY.replace('{', '{"delayMs":600000,');
+  const [one, two] = [await send({ key: 'k-one', body: later }), await send({ key: 'k-two', body: later })];
+  const cancel = (location = '') => send({ key: 'k-cancel', body: '', path: `${location}/cancel` });
+  expect((await cancel(one.headers['location'])).status).toBe(202);
+  expect((await cancel(two.headers['location'])).status).toBe(422);
+  expect((await cancel(one.headers['location'])).status).toBe(202);
+  const { rows } = await world.database.pool.query(
+    "select from unbroker.jobs where state = 'ready' and id = $1",
+    [JSON.parse(two.body).id],
+  );
+  expect(rows).toHaveLength(1);
+});
+
+it('a job whose answer cannot be kept is not kept either', async () => {
+  const before = await world.jobCount();
+  const { pool } = world.database;
+  await pool.query('alter table unbroker.requests add constraint none check (status is null) not valid');
+  expect((await send({ key: 'k-unkept' })).status).toBe(500);
+  await pool.query('alter table unbroker.requests drop constraint none');
+  expect(await jobsSince(before)).toBe(0);
+  expect((await send({ key: 'k-unkept' })).status).toBe(202);
+  expect(await jobsSince(before)).toBe(1);
+});
+
 it('keys belong to their principal', async () => {
   const before = await world.jobCount();
   const [mine, theirs] = [await send({ key: 'same' }), await send({ key: 'same', as: 'b' })];
