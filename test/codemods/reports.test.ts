@@ -16,6 +16,7 @@ import {
   renderText,
 } from '../../codemods/index.js';
 import { chooseSites } from '../../src/cli/codemod-ask.js';
+import { checkRatchet } from '../../src/cli/codemod-check.js';
 import { linkPackages } from './fixture.js';
 import { SARIF } from './sarif-schema.js';
 
@@ -66,6 +67,13 @@ export class FakeRows implements Rows {
   async add(id: number): Promise<void> { publish('fake', { id }); }
 }
 `;
+
+/** What these tests read of a SARIF log. */
+interface Sarif {
+  readonly partialFingerprints: Record<string, string>;
+  readonly locations: { readonly physicalLocation: { readonly region: object } }[];
+  readonly message: { readonly text: string };
+}
 
 let root: string;
 
@@ -140,6 +148,146 @@ describe('reports', () => {
     write('orders.ts', ORDERS);
     expect(result.added.map((s) => s.kind)).toEqual(['order.again']);
     expect(result.gone).toEqual(["orders.ts place: publish('order.counted', { id })"]);
+  });
+
+  test('the ratchet is sorted for merges, and counts what the file knows', () => {
+    const text = renderRatchet(plan);
+    const said = Object.values(parseRatchet(text, 'r.json').publishes);
+    expect(said).toEqual([
+      "far.ts far: publish('far.added', { id })",
+      "orders.ts place: publish('order.counted', { id })",
+      "orders.ts place: publish('order.placed', { id })",
+    ]);
+    const emptied = { ...plan, sites: [] };
+    expect(compareRatchet(emptied, parseRatchet(text, 'r.json'))).toEqual({
+      added: [],
+      gone: said,
+      known: 3,
+    });
+  });
+
+  test('the ratchet on disk: written when it changes, and what is gone is said', async () => {
+    const ratchet = join(root, 'ratchet.json');
+    const said: string[] = [];
+    const print = vi.spyOn(process.stdout, 'write').mockImplementation((line) => said.push(String(line)) > 0);
+    try {
+      await checkRatchet(plan, { ratchet, update: true });
+      await checkRatchet({ ...plan, sites: [] }, { ratchet });
+      expect(process.exitCode ?? 0).toBe(0);
+      await checkRatchet({ ...plan, sites: [] }, { ratchet, update: true });
+      await checkRatchet(plan, { ratchet });
+      expect(process.exitCode).toBe(1);
+      await expect(checkRatchet(plan, { ratchet: join(root, 'none.json') })).rejects.toThrow(
+        expect.objectContaining({ code: 'ratchet-missing', exitStatus: 2 }),
+      );
+    } finally {
+      print.mockRestore();
+      process.exitCode = 0;
+      rmSync(ratchet, { force: true });
+    }
+    expect(said.join('')).toBe(
+      `${ratchet} holds 3 known publishes.
+No new publish beside a commit (3 known; 3 are gone: lower the ratchet with --update).
+${ratchet} holds 0 known publishes.
+far.ts:13  new publish in far: publish('far.added', { id })
+  no-transaction-here: Pass the client through and enqueue on it.
+orders.ts:6  new publish in place: publish('order.placed', { id })
+  wrap: unbroker codemod apply
+orders.ts:7  new publish in place: publish('order.counted', { id })
+  wrap: unbroker codemod apply
+3 new publishes beside a commit (0 known). Enqueue instead, or accept with --update.
+`,
+    );
+  });
+
+  test('SARIF says where, which and what to do', () => {
+    const degraded = { why: 'packages are not installed', packages: ['pg'] };
+    const sarif = JSON.parse(JSON.stringify(renderSarif({ ...plan, degraded })));
+    const [run] = sarif.runs;
+    expect(run.results.map((r: Sarif) => r.partialFingerprints['unbroker/v1'])).toEqual(
+      plan.sites.map((s) => s.fingerprint),
+    );
+    expect(run.results.map((r: Sarif) => r.locations[0]?.physicalLocation.region)).toEqual([
+      { startLine: 13, endLine: 13 },
+      { startLine: 6, endLine: 6 },
+      { startLine: 7, endLine: 7 },
+      { startLine: 2, endLine: 2 },
+    ]);
+    expect(run.results[3].message.text).toBe(`${plan.sites[3]?.message}. ${plan.sites[3]?.next}.`);
+    expect(run.results[1].message.text).toContain(plan.sites[1]?.delta?.before[0]);
+    expect(run.results[1].properties).toEqual({
+      ...{ verdict: 'wrap', kind: 'order.placed', function: 'place', confidence: plan.sites[1]?.confidence },
+    });
+    const told = run.invocations[0].toolExecutionNotifications.map((n: Sarif) => n.message.text);
+    expect(told).toEqual([
+      expect.stringContaining('Not looked at: nested-too-deep'),
+      'Degraded: packages are not installed.',
+    ]);
+  });
+
+  test('Markdown and text hold all there is to say, harmless in a table', () => {
+    const odd: Plan = {
+      ...plan,
+      degraded: { why: 'packages are not installed', packages: ['pg', 'knex'] },
+      sites: plan.sites.map((s, i) =>
+        i === 3 ? { ...s, function: 'a | `b`\nc', also: [{ code: 'loop', what: 'line 9' }] } : s,
+      ),
+      changes: plan.changes.map((c) => ({ ...c, leftovers: ['bus (line 3)'] })),
+    };
+    const markdown = renderMarkdown(odd);
+    expect(markdown).toContain('4 call sites: 0 safe, 2 need a transaction (`--level wrap`)');
+    expect(markdown).toContain('> Degraded: packages are not installed (pg, knex).');
+    expect(markdown).toContain("- `z.ts:2` a \\| 'b' c: ");
+    // In the order of precedence, not of the files.
+    expect([...markdown.matchAll(/^### ([a-z-]+)$/gm)].map(([, code]) => code)).toEqual([
+      'no-write',
+      'no-transaction-here',
+    ]);
+    expect(markdown).toMatch(/## Files not looked at\n\n- `odd name#1\.ts`: nested-too-deep, /);
+    expect(markdown).toMatch(/- before: .*\.\n- now: .*\.\n/);
+    const text = renderText(odd);
+    expect(text).toContain('also         loop (line 9)');
+    expect(text).toContain(
+      'Read by nothing after the edit, to be removed by hand:\n  orders.ts: bus (line 3)',
+    );
+    expect(text).toContain('Degraded run, packages are not installed: pg, knex. Install');
+    expect(text).toContain('Files not looked at:\n  odd name#1.ts: nested-too-deep');
+    expect(renderText(plan)).not.toContain('Degraded');
+    expect(renderMarkdown(plan)).not.toContain('Degraded');
+  });
+
+  test('a TODO stands above statements only, not where nothing is lost, and not where a person said no', () => {
+    write(
+      'odd.ts',
+      `import { Pool } from 'pg';
+import { publish } from './bus.js';
+const pool = new Pool();
+export async function odd(id: number): Promise<string> {
+  publish('odd.first', { id });
+  await pool.query('insert into odd (id) values ($1)', [id]);
+  return \`
+    \${publish('odd.second', { id })}
+  \`;
+}
+`,
+    );
+    const options = { root, paths: [], level: 'wrap', inlineSql: false, todo: true, types: true } as const;
+    const marked = preparePlan(options);
+    const afterOf = (given: Plan, path: string): string =>
+      given.changes.find((c) => c.path === path)?.after ?? '';
+    rmSync(join(root, 'odd.ts'));
+    expect(afterOf(marked.plan, 'odd.ts').split('TODO(unbroker)').length - 1).toBe(2);
+    expect(afterOf(marked.plan, 'odd.ts')).toContain(
+      '  // TODO(unbroker) publish-before-write: The message goes out before the write (line 6, ',
+    );
+    // Above the statement, and not in the text that it returns.
+    expect(afterOf(marked.plan, 'odd.ts')).toMatch(
+      / {2}\/\/ TODO\(unbroker\) .*\n {2}return `\n {4}\$\{publish/,
+    );
+    expect(afterOf(marked.plan, 'z.ts')).toBe('');
+    expect(afterOf(marked.plan, 'far.ts')).toContain('TODO(unbroker) no-transaction-here');
+    const declined = marked.choose(() => false);
+    expect(afterOf(declined, 'orders.ts')).toBe('');
   });
 
   test('a handle that would have to travel: every function, interface and double on its way', () => {
@@ -220,6 +368,7 @@ describe('answers', () => {
     ['y n y n', 'a c'],
     ['n a', 'b c d'],
     ['Y q', 'a'],
+    ['\tyes\r N A', 'a c d'],
     ['quit', ''],
     ['what YES no no no', 'a'],
   ])('%s', async (given, chosen) => {
@@ -232,5 +381,11 @@ describe('answers', () => {
     );
     expect([...result].join(' ')).toBe(chosen);
     expect(said.includes('Answer y, n, a or q.')).toBe(given.startsWith('what'));
+    expect(said.slice(0, 4)).toEqual([
+      '',
+      '1 of 4: x.ts:1 f (safe)',
+      '  now   go()',
+      "  then  enqueue(, 'k', null)",
+    ]);
   });
 });
