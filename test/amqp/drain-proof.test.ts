@@ -48,7 +48,7 @@ describe('verify', () => {
       });
       return proof as GroupProof;
     });
-  const drain = () => world.drain({ config: CONFIG, groups: ['work'] });
+  const drain = () => world.drainQueue('work');
   const undo = () =>
     undoGroup({
       ...{

@@ -57,7 +57,7 @@ const bytesOf = (messages: readonly RawDelivery[]) =>
       `${properties.toString('hex')} ${createHash('sha256').update(body).digest('hex')}`,
   );
 
-const drain = () => world.drain({ config: CONFIG, groups: ['work'] });
+const drain = () => world.drainQueue('work');
 
 interface JobRow {
   readonly kind: string;
@@ -255,7 +255,7 @@ describe('what stays', () => {
   test('a queue that is gone keeps its jobs as they were', async () => {
     await world.channel.assertQueue('fleeting', { durable: true });
     await world.publish('', 'fleeting', 1);
-    await world.drain({ config: CONFIG, groups: ['fleeting'] });
+    await world.drainQueue('fleeting');
     const before = await jobs();
     await world.channel.deleteQueue('fleeting');
     const { books } = await undo({ group: 'fleeting' });
@@ -267,7 +267,7 @@ describe('what stays', () => {
     const limited = { durable: true, arguments: { 'x-max-length': 3, 'x-overflow': 'reject-publish' } };
     await world.channel.assertQueue('narrow', limited);
     for (let n = 0; n < 3; n += 1) await world.publish('', 'narrow', { n });
-    await world.drain({ config: CONFIG, groups: ['narrow'] });
+    await world.drainQueue('narrow');
     await world.publish('', 'narrow', 'in the way');
     await world.publish('', 'narrow', 'in the way');
     const first = await undo({ group: 'narrow' });
@@ -295,7 +295,7 @@ describe('what is stripped', () => {
     for (const parts of Object.values(sent))
       await world.publishRaw('work', propertyBytes(parts), Buffer.from('{}'));
     expect((await world.channel.checkQueue('copy')).messageCount).toBe(1);
-    await world.drain({ config: CONFIG, groups: ['work'] });
+    await drain();
     const { books } = await undo();
     expect(books).toMatchObject({ moved: 4, stripped: { cc: 1, 'x-delay': 1 }, balanced: true });
     expect((await world.channel.checkQueue('copy')).messageCount).toBe(1);

@@ -4,8 +4,6 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
-import { drainGroup } from '../../adapters/rabbitmq/drain.js';
-import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import { type UndoOptions, undoGroup } from '../../adapters/rabbitmq/undo.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { SILENT } from '../../src/log.js';
@@ -29,13 +27,7 @@ async function filled(args?: Record<string, unknown>): Promise<string[]> {
     'truncate unbroker.jobs, unbroker.drain_ledger, unbroker.drain_batches, unbroker.drain_moves, unbroker.drain_runs cascade',
   );
   for (let n = 0; n < MESSAGES; n += 1) await world.publish('', 'work', { n: n >> 1 });
-  const { pool, store } = world.database;
-  const main = { role: 'main' as const, ttlMs: null, feeders: [], singleActive: false };
-  await drainGroup({
-    ...{ amqpUrl: world.vhost.url, pool, store, log: SILENT },
-    group: { name: 'work', queues: [{ name: 'work', ...main }] },
-    rules: compileRules([{ match: { queue: '*' }, kind: 'k' }]),
-  });
+  await world.drainQueue('work');
   return (await world.rows<{ id: string }>('select id::text from unbroker.jobs order by id')).map(
     ({ id }) => id,
   );

@@ -5,8 +5,6 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
-import { drainGroup } from '../../adapters/rabbitmq/drain.js';
-import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import { type UndoOptions, undoGroup } from '../../adapters/rabbitmq/undo.js';
 import type { UndoStep } from '../../adapters/rabbitmq/undo-sender.js';
 import { SILENT } from '../../src/log.js';
@@ -37,13 +35,7 @@ async function filled(): Promise<void> {
     'truncate unbroker.jobs, unbroker.drain_ledger, unbroker.drain_batches, unbroker.drain_moves, unbroker.drain_runs cascade',
   );
   await Promise.all(bodies.map((body) => world.publish('', 'work', body)));
-  const { pool, store } = world.database;
-  const main = { role: 'main' as const, ttlMs: null, feeders: [], singleActive: false };
-  await drainGroup({
-    ...{ amqpUrl: world.vhost.url, pool, store, log: SILENT },
-    group: { name: 'work', queues: [{ name: 'work', ...main }] },
-    rules: compileRules([{ match: { queue: '*' }, kind: 'k' }]),
-  });
+  await world.drainQueue('work');
 }
 
 const undo = (options: Partial<UndoOptions> = {}) =>
