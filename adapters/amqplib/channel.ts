@@ -4,68 +4,16 @@
  * would close a channel over closes this one, with the same code.
  */
 import { EventEmitter } from 'node:events';
-import type { ClaimedJob, Json, Queryable } from '../../src/jobs/job.js';
-import type { BodyJob, Store } from '../../src/jobs/store.js';
-import {
-  contentOf,
-  jobOf,
-  keptOf,
-  kindOf,
-  MAX_ATTEMPTS,
-  type Message,
-  messageOf,
-  type PublishOptions,
-  propertiesOf,
-  withDeath,
-} from './message.js';
-import { type Arguments, argumentsText, type Tables } from './tables.js';
-import { type Binding, type ExchangeType, route, type Topology, typeOf } from './topology.js';
-
-/** What we ask of a pool. pg.Pool has it. */
-export interface ChannelPool extends Queryable {
-  connect(): Promise<Queryable & { release(destroy?: boolean): void }>;
-}
-
-export interface ChannelWorld {
-  readonly pool: ChannelPool;
-  readonly store: Store;
-  readonly tables: Tables;
-  /** In `locked_by`. */
-  readonly holder: string;
-  readonly leaseMs: number;
-  readonly pollMs: number;
-}
-
-/** As amqplib reports what a server closes a channel over. */
-export class ChannelError extends Error {
-  constructor(
-    readonly code: number,
-    operation: string,
-    text: string,
-  ) {
-    super(`Operation failed: ${operation}; ${code} (${NAMES[code] ?? 'ERROR'}) with message "${text}"`);
-    this.name = 'ChannelError';
-  }
-}
-
-const NAMES: Readonly<Record<number, string>> = {
-  403: 'ACCESS-REFUSED',
-  404: 'NOT-FOUND',
-  406: 'PRECONDITION-FAILED',
-};
-
-export interface QueueOptions {
-  readonly exclusive?: boolean;
-  readonly durable?: boolean;
-  readonly autoDelete?: boolean;
-  readonly arguments?: Arguments;
-  readonly messageTtl?: number;
-  readonly expires?: number;
-  readonly deadLetterExchange?: string;
-  readonly deadLetterRoutingKey?: string;
-  readonly maxLength?: number;
-  readonly maxPriority?: number;
-}
+import type { ClaimedJob } from '../../src/jobs/job.js';
+import { bury, giveBack } from './burying.js';
+import { ChannelError, IllegalOperation } from './channel-error.js';
+import { type ChannelWorld, held } from './channel-world.js';
+import { Declaring, type QueueOptions } from './declaring.js';
+import { kindOf, type Message, messageOf, type PublishOptions } from './message.js';
+import { isExpired, waitMsOf } from './placing.js';
+import { Publishing } from './publishing.js';
+import type { Arguments } from './tables.js';
+import type { Binding } from './topology.js';
 
 interface Consumer {
   readonly tag: string;
@@ -82,26 +30,12 @@ interface Delivery {
   readonly consumer: Consumer | null;
 }
 
-interface Publish {
-  readonly exchange: string;
-  readonly routingKey: string;
-  readonly content: Buffer;
-  readonly properties: Readonly<Record<string, unknown>>;
-  readonly options: PublishOptions;
-  readonly done: (error: Error | null) => void;
-}
-
 /** Unacknowledged messages of a consumer without a prefetch. */
 const MAX_UNACKED = 250;
-const MAX_PUBLISHED_AT_ONCE = 500;
-const MAX_CONTENT = 16_777_216;
 const REAP_EVERY = 100;
 
 export class Channel extends EventEmitter {
   #tail: Promise<unknown> = Promise.resolve();
-  #pending: Publish[] = [];
-  #unconfirmed = 0;
-  #confirmed: (() => void)[] = [];
   #nextTag = 0;
   #prefetch = 0;
   readonly #consumers = new Map<string, Consumer>();
@@ -110,6 +44,8 @@ export class Channel extends EventEmitter {
   readonly #renewal: NodeJS.Timeout;
   #nudge: (() => void)[] = [];
   #closed = false;
+  readonly #declaring: Declaring;
+  readonly #publishing: Publishing;
 
   constructor(
     readonly connection: unknown,
@@ -117,7 +53,13 @@ export class Channel extends EventEmitter {
     private readonly onClosed: (channel: Channel) => void,
   ) {
     super();
+    this.#declaring = new Declaring(world, (queue) => this.#consumersOf(queue));
+    this.#publishing = this.#publishes();
     this.#renewal = setInterval(() => void this.#renew(), world.leaseMs / 3).unref();
+  }
+
+  #consumersOf(queue: string): number {
+    return [...this.#consumers.values()].filter((one) => one.queue === queue).length;
   }
 
   // --- in order, and closed by what the server would close it over
@@ -146,170 +88,50 @@ export class Channel extends EventEmitter {
   // --- topology
 
   assertQueue(name = '', options: QueueOptions = {}) {
-    const queue = name === '' ? `amq.gen-${Math.random().toString(36).slice(2, 14)}${Date.now()}` : name;
-    return this.#inOrder(async () => {
-      const { pool, tables } = this.world;
-      if (name.startsWith('amq.') && !name.startsWith('amq.gen-'))
-        throw new ChannelError(
-          403,
-          'QueueDeclare',
-          `ACCESS_REFUSED - queue name '${name}' contains reserved prefix 'amq.*'`,
-        );
-      const given = queueArguments(options);
-      await tables.putQueue(pool, queue, given);
-      const there = await tables.findQueue(pool, queue);
-      if (there !== null && argumentsText(there) !== argumentsText(given))
-        throw new ChannelError(
-          406,
-          'QueueDeclare',
-          `PRECONDITION_FAILED - inequivalent arg for queue '${queue}'`,
-        );
-      return this.#describe(queue);
-    });
+    return this.#inOrder(() => this.#declaring.assertQueue(name, options));
   }
 
   checkQueue(queue: string) {
-    return this.#inOrder(async () => {
-      await this.#needQueue(queue, 'QueueDeclare');
-      return this.#describe(queue);
-    });
-  }
-
-  async #describe(queue: string) {
-    const { pool, store } = this.world;
-    const messageCount = await store.countReady(pool, kindOf(queue), 1_000_000);
-    const consumerCount = [...this.#consumers.values()].filter((one) => one.queue === queue).length;
-    return { queue, messageCount, consumerCount };
-  }
-
-  async #needQueue(queue: string, operation: string): Promise<Arguments> {
-    const found = await this.world.tables.findQueue(this.world.pool, queue);
-    if (found === null)
-      throw new ChannelError(404, operation, `NOT_FOUND - no queue '${queue}' in vhost '/'`);
-    return found;
+    return this.#inOrder(() => this.#declaring.checkQueue(queue));
   }
 
   deleteQueue(queue: string, options: { readonly ifEmpty?: boolean; readonly ifUnused?: boolean } = {}) {
-    return this.#inOrder(async () => {
-      const { messageCount, consumerCount } = await this.#describe(queue);
-      if ((options.ifEmpty === true && messageCount > 0) || (options.ifUnused === true && consumerCount > 0))
-        throw new ChannelError(
-          406,
-          'QueueDelete',
-          `PRECONDITION_FAILED - queue '${queue}' in vhost '/' not empty or in use`,
-        );
-      await this.#drop(queue);
-      await this.world.tables.deleteQueue(this.world.pool, queue);
-      return { messageCount };
-    });
+    return this.#inOrder(() => this.#declaring.deleteQueue(queue, options));
   }
 
   purgeQueue(queue: string) {
-    return this.#inOrder(async () => {
-      await this.#needQueue(queue, 'QueuePurge');
-      return { messageCount: await this.#drop(queue) };
-    });
-  }
-
-  /** Waiting messages become cancelled rows: a person can still find them. */
-  async #drop(queue: string): Promise<number> {
-    const { pool, store } = this.world;
-    for (let dropped = 0; ; ) {
-      const waiting = await store.list(pool, { state: 'ready', kind: kindOf(queue), limit: 1_000 });
-      if (waiting.length === 0) return dropped;
-      dropped += (
-        await store.cancel(
-          pool,
-          waiting.map(({ id }) => id),
-        )
-      ).length;
-    }
+    return this.#inOrder(() => this.#declaring.purgeQueue(queue));
   }
 
   assertExchange(exchange: string, type: string, _options: object = {}) {
-    return this.#inOrder(async () => {
-      const { pool, tables } = this.world;
-      const known = TYPES.find((one) => one === type);
-      if (known === undefined)
-        throw new ChannelError(
-          406,
-          'ExchangeDeclare',
-          `PRECONDITION_FAILED - invalid exchange type '${type}'`,
-        );
-      if (typeOf(await tables.read(pool), exchange) === undefined)
-        await tables.putExchange(pool, exchange, known);
-      const there = typeOf(await tables.read(pool), exchange);
-      if (there !== known)
-        throw new ChannelError(
-          406,
-          'ExchangeDeclare',
-          `PRECONDITION_FAILED - inequivalent arg 'type' for exchange '${exchange}' in vhost '/': received '${type}' but current is '${there}'`,
-        );
-      return { exchange };
-    });
+    return this.#inOrder(() => this.#declaring.assertExchange(exchange, type));
   }
 
   checkExchange(exchange: string) {
     return this.#inOrder(async () => {
-      await this.#needExchange(exchange, 'ExchangeDeclare');
+      await this.#declaring.needExchange(exchange, 'ExchangeDeclare');
       return {};
     });
-  }
-
-  async #needExchange(exchange: string, operation: string): Promise<void> {
-    if (typeOf(await this.world.tables.read(this.world.pool), exchange) === undefined)
-      throw noExchange(exchange, operation);
   }
 
   deleteExchange(exchange: string, _options: object = {}) {
-    return this.#inOrder(async () => {
-      await this.world.tables.deleteExchange(this.world.pool, exchange);
-      return {};
-    });
+    return this.#inOrder(() => this.#declaring.deleteExchange(exchange));
   }
 
   bindQueue(queue: string, source: string, pattern: string, args: Arguments = {}) {
-    return this.#bind({
-      source,
-      destination: queue,
-      toExchange: false,
-      routingKey: pattern,
-      arguments: args,
-    });
-  }
-  bindExchange(destination: string, source: string, pattern: string, args: Arguments = {}) {
-    return this.#bind({ source, destination, toExchange: true, routingKey: pattern, arguments: args });
+    return this.#inOrder(() => this.#declaring.bind(toQueue(queue, source, pattern, args)));
   }
 
-  #bind(binding: Binding) {
-    return this.#inOrder(async () => {
-      const operation = binding.toExchange ? 'ExchangeBind' : 'QueueBind';
-      if (binding.toExchange) await this.#needExchange(binding.destination, operation);
-      else await this.#needQueue(binding.destination, operation);
-      await this.#needExchange(binding.source, operation);
-      await this.world.tables.bind(this.world.pool, binding);
-      return {};
-    });
+  bindExchange(destination: string, source: string, pattern: string, args: Arguments = {}) {
+    return this.#inOrder(() => this.#declaring.bind(toExchange(destination, source, pattern, args)));
   }
 
   unbindQueue(queue: string, source: string, pattern: string, args: Arguments = {}) {
-    return this.#unbind({
-      source,
-      destination: queue,
-      toExchange: false,
-      routingKey: pattern,
-      arguments: args,
-    });
-  }
-  unbindExchange(destination: string, source: string, pattern: string, args: Arguments = {}) {
-    return this.#unbind({ source, destination, toExchange: true, routingKey: pattern, arguments: args });
+    return this.#inOrder(() => this.#declaring.unbind(toQueue(queue, source, pattern, args)));
   }
 
-  #unbind(binding: Binding) {
-    return this.#inOrder(async () => {
-      await this.world.tables.unbind(this.world.pool, binding);
-      return {};
-    });
+  unbindExchange(destination: string, source: string, pattern: string, args: Arguments = {}) {
+    return this.#inOrder(() => this.#declaring.unbind(toExchange(destination, source, pattern, args)));
   }
 
   // --- publishing
@@ -322,20 +144,7 @@ export class Channel extends EventEmitter {
     done?: (error: Error | null) => void,
   ): boolean {
     if (this.#closed) throw new IllegalOperation();
-    if (!Buffer.isBuffer(content)) throw new TypeError('content is not a buffer');
-    if (content.length > MAX_CONTENT) throw new TypeError(`content is larger than ${MAX_CONTENT} bytes`);
-    const properties = propertiesOf(options);
-    this.#unconfirmed += 1;
-    const settle = (error: Error | null): void => {
-      this.#unconfirmed -= 1;
-      if (this.#unconfirmed === 0) for (const confirmed of this.#confirmed.splice(0)) confirmed();
-      done?.(error);
-    };
-    this.#pending.push({ exchange, routingKey, content, properties, options, done: settle });
-    // Whatever else is published before its turn comes goes with it.
-    if (this.#pending.length === 1)
-      this.#inOrder(() => this.#flush()).catch((error: unknown) => this.#lose(error));
-    return this.#pending.length < MAX_PUBLISHED_AT_ONCE;
+    return this.#publishing.publish(exchange, routingKey, content, options, done);
   }
 
   sendToQueue(
@@ -348,51 +157,21 @@ export class Channel extends EventEmitter {
   }
 
   /** Resolves when all that was published is stored. Rejects when something was not. */
-  async waitForConfirms(): Promise<void> {
-    if (this.#unconfirmed > 0) await new Promise<void>((resolve) => this.#confirmed.push(resolve));
-    if (this.#lost !== null) throw this.#lost;
+  waitForConfirms(): Promise<void> {
+    return this.#publishing.settled();
   }
 
-  #lost: Error | null = null;
-
-  /** What could not be stored: each callback is told, and on a channel without callbacks the channel fails aloud. */
-  #lose(error: unknown): void {
-    const lost = error instanceof Error ? error : new Error(String(error));
-    this.#lost = lost;
-    for (const { done } of this.#pending.splice(0)) done(lost);
-    if (!(error instanceof ChannelError) && this.listenerCount('error') > 0) this.emit('error', lost);
-  }
-
-  async #flush(): Promise<void> {
-    const { pool, store, tables } = this.world;
-    while (this.#pending.length > 0) {
-      const batch = this.#pending.slice(0, MAX_PUBLISHED_AT_ONCE);
-      const topology = await tables.read(pool);
-      const jobs = batch.flatMap((one) => this.#routed(one, topology));
-      if (jobs.length > 0) await store.enqueueBodies(pool, jobs, MAX_ATTEMPTS);
-      this.#pending.splice(0, batch.length);
-      for (const { done } of batch) done(null);
-      this.#wake();
-    }
-    this.emit('drain');
-  }
-
-  /** Throws ChannelError for an exchange that is not there. */
-  #routed(publish: Publish, topology: Topology) {
-    const { exchange, routingKey, content, properties, options } = publish;
-    const copies = [options.CC ?? [], options.BCC ?? []].flat();
-    const headers = (options.headers ?? {}) as Readonly<Record<string, unknown>>;
-    const queues = new Set<string>();
-    for (const key of [routingKey, ...copies]) {
-      const found = route(topology, exchange, key, headers);
-      if (found === null) throw noExchange(exchange, 'BasicPublish');
-      for (const queue of found) queues.add(queue);
-    }
-    if (queues.size === 0 && options.mandatory === true) {
-      const fields = { replyCode: 312, replyText: 'NO_ROUTE', exchange, routingKey };
-      this.emit('return', { fields, properties, content });
-    }
-    return [...queues].flatMap((queue) => placed(queue, publish, topology, Date.now()));
+  /** On a channel without callbacks what could not be stored fails aloud. */
+  #publishes(): Publishing {
+    return new Publishing(this.world, {
+      inOrder: (work) => this.#inOrder(work),
+      returned: (message) => void this.emit('return', message),
+      stored: () => this.#wake(),
+      drained: () => void this.emit('drain'),
+      failed: (error, cause) => {
+        if (!(cause instanceof ChannelError) && this.listenerCount('error') > 0) this.emit('error', error);
+      },
+    });
   }
 
   // --- consuming
@@ -408,7 +187,7 @@ export class Channel extends EventEmitter {
     options: { readonly consumerTag?: string; readonly noAck?: boolean; readonly exclusive?: boolean } = {},
   ) {
     return this.#inOrder(async () => {
-      if (waitMsOf(await this.#needQueue(queue, 'BasicConsume')) !== null)
+      if (waitMsOf(await this.#declaring.needQueue(queue, 'BasicConsume')) !== null)
         throw new ChannelError(
           406,
           'BasicConsume',
@@ -453,7 +232,7 @@ export class Channel extends EventEmitter {
         const room = consumer.noAck ? MAX_UNACKED : consumer.prefetch - held;
         const jobs = room > 0 ? await this.#claim(consumer.queue, room) : [];
         if (consumer.stopped || this.#closed) {
-          await this.#giveBack(jobs);
+          await giveBack(this.world, jobs);
           return;
         }
         for (const job of jobs) await this.#hand(job, consumer);
@@ -478,7 +257,7 @@ export class Channel extends EventEmitter {
 
   async #hand(job: ClaimedJob, consumer: Consumer): Promise<void> {
     if (isExpired(job, Date.now())) {
-      await this.#bury([{ job, queue: consumer.queue, consumer }], 'expired');
+      await bury(this.world, [{ job, queue: consumer.queue }], 'expired');
       return;
     }
     this.#nextTag += 1;
@@ -514,7 +293,7 @@ export class Channel extends EventEmitter {
   /** One message, or false. */
   get(queue: string, options: { readonly noAck?: boolean } = {}): Promise<Message | false> {
     return this.#inOrder(async () => {
-      await this.#needQueue(queue, 'BasicGet');
+      await this.#declaring.needQueue(queue, 'BasicGet');
       const [job] = await this.#claim(queue, 1);
       if (job === undefined) return false;
       this.#nextTag += 1;
@@ -523,7 +302,7 @@ export class Channel extends EventEmitter {
         await this.world.store.complete(this.world.pool, [{ ...held(job), resultText: null }]);
       else this.#unacked.set(tag, { job, queue, consumer: null });
       const message = messageOf(job, tag, null);
-      const { messageCount } = await this.#describe(queue);
+      const { messageCount } = await this.#declaring.describe(queue);
       return { ...message, fields: { ...message.fields, messageCount } };
     });
   }
@@ -547,7 +326,12 @@ export class Channel extends EventEmitter {
 
   nack(message: Message, allUpTo = false, requeue = true): void {
     this.#settle(message, allUpTo, (deliveries) =>
-      requeue ? this.#giveBack(deliveries.map(({ job }) => job)) : this.#bury(deliveries),
+      requeue
+        ? giveBack(
+            this.world,
+            deliveries.map(({ job }) => job),
+          )
+        : bury(this.world, deliveries),
     );
   }
 
@@ -562,7 +346,10 @@ export class Channel extends EventEmitter {
 
   recover() {
     return this.#inOrder(async () => {
-      await this.#giveBack([...this.#unacked.values()].map(({ job }) => job));
+      await giveBack(
+        this.world,
+        [...this.#unacked.values()].map(({ job }) => job),
+      );
       this.#unacked.clear();
       return {};
     });
@@ -587,48 +374,6 @@ export class Channel extends EventEmitter {
       if (!(error instanceof ChannelError) && this.listenerCount('handler-error') > 0)
         this.emit('handler-error', error, 'settle');
     });
-  }
-
-  /** Back to where it lay, marked as delivered before; no attempt is spent. */
-  async #giveBack(jobs: readonly ClaimedJob[]): Promise<void> {
-    const { pool, store } = this.world;
-    for (const job of jobs) await store.checkpoint(pool, held(job), '{"delivered":true}');
-    if (jobs.length > 0) await store.release(pool, jobs.map(held));
-  }
-
-  /** To the queue's dead letter exchange; without one the row is dead, where an operator finds it. */
-  async #bury(deliveries: readonly Delivery[], reason: 'rejected' | 'expired' = 'rejected'): Promise<void> {
-    const { pool, store, tables } = this.world;
-    const topology = await tables.read(pool);
-    for (const { job, queue } of deliveries) {
-      const { 'x-dead-letter-exchange': exchange, 'x-dead-letter-routing-key': key } =
-        topology.queues.get(queue) ?? {};
-      const kept = keptOf(job);
-      const failure = { name: reason, message: `${reason}, and its queue has no dead letter exchange` };
-      if (typeof exchange !== 'string') {
-        await store.discard(pool, [{ ...held(job), ...failure }]);
-        continue;
-      }
-      const routingKey = typeof key === 'string' ? key : kept.routingKey;
-      const properties = withDeath(kept.properties, { ...kept, queue, reason }, Date.now());
-      const headers = properties['headers'] as Readonly<Record<string, unknown>>;
-      const copies = (route(topology, exchange, routingKey, headers) ?? []).map((target) =>
-        jobOf(target, { exchange, routingKey }, properties, contentOf(job)),
-      );
-      const client = await pool.connect();
-      let broken = true;
-      try {
-        // Both or neither: a message is in one queue.
-        await client.query('begin');
-        const mine = await store.complete(client, [{ ...held(job), resultText: '{"deadLettered":true}' }]);
-        if (mine.length === 1 && copies.length > 0) await store.enqueueBodies(client, copies, MAX_ATTEMPTS);
-        await client.query('commit');
-        broken = false;
-      } finally {
-        if (broken) await client.query('rollback').catch(() => undefined);
-        client.release(broken);
-      }
-    }
   }
 
   async #renew(): Promise<void> {
@@ -668,85 +413,18 @@ export class Channel extends EventEmitter {
     this.#consumers.clear();
     this.#wake();
     await Promise.all(this.#loops);
-    await this.#giveBack([...this.#unacked.values()].map(({ job }) => job)).catch(() => undefined);
+    await giveBack(
+      this.world,
+      [...this.#unacked.values()].map(({ job }) => job),
+    ).catch(() => undefined);
     this.#unacked.clear();
     this.onClosed(this);
   }
 }
 
-/** How long a message waits in a queue that only delays; null for any other. */
-function waitMsOf(given: Arguments | undefined): number | null {
-  const { 'x-message-ttl': ttl, 'x-dead-letter-exchange': exchange } = given ?? {};
-  return typeof ttl === 'number' && typeof exchange === 'string' ? ttl : null;
-}
-
-function isExpired(job: ClaimedJob, nowMs: number): boolean {
-  const { expiration } = keptOf(job).properties;
-  return (
-    typeof expiration === 'string' && /^\d+$/.test(expiration) && job.createdAtMs + Number(expiration) < nowMs
-  );
-}
-
-const MAX_HOPS = 8;
-
-/**
- * The rows of a message in a queue. One with a time to live and a dead letter exchange is a way to wait: the row waits in
- * the queue behind it, due when the time has passed.
- */
-function placed(
-  queue: string,
-  message: Pick<Publish, 'exchange' | 'routingKey' | 'content' | 'properties'>,
-  topology: Topology,
-  dueMs: number,
-  hops = 0,
-): BodyJob[] {
-  const { exchange, routingKey, content, properties } = message;
-  const given = topology.queues.get(queue) ?? {};
-  const waitMs = waitMsOf(given);
-  if (waitMs === null || hops >= MAX_HOPS)
-    return [jobOf(queue, { exchange, routingKey }, properties, content, hops === 0 ? null : dueMs)];
-  const expiration = Number(properties['expiration'] ?? Number.POSITIVE_INFINITY);
-  const key = given['x-dead-letter-routing-key'];
-  const next = {
-    exchange: String(given['x-dead-letter-exchange']),
-    routingKey: typeof key === 'string' ? key : routingKey,
-    content,
-    properties: withDeath(
-      properties as Readonly<Record<string, Json>>,
-      { exchange, routingKey, queue, reason: 'expired' },
-      dueMs,
-    ),
-  };
-  const headers = next.properties['headers'] as Readonly<Record<string, unknown>>;
-  const targets = route(topology, next.exchange, next.routingKey, headers) ?? [];
-  const laterMs = dueMs + Math.min(waitMs, expiration);
-  return targets.flatMap((target) => placed(target, next, topology, laterMs, hops + 1));
-}
-
-const TYPES: readonly ExchangeType[] = ['direct', 'fanout', 'topic', 'headers'];
-
-class IllegalOperation extends Error {
-  constructor() {
-    super('Channel closed');
-    this.name = 'IllegalOperationError';
-  }
-}
-
-const held = ({ id, leaseToken }: ClaimedJob) => ({ id, leaseToken });
-
-const noExchange = (exchange: string, operation: string): ChannelError =>
-  new ChannelError(404, operation, `NOT_FOUND - no exchange '${exchange}' in vhost '/'`);
-
-function queueArguments(options: QueueOptions): Record<string, unknown> {
-  const { messageTtl, expires, deadLetterExchange, deadLetterRoutingKey, maxLength, maxPriority } = options;
-  const named = {
-    'x-message-ttl': messageTtl,
-    'x-expires': expires,
-    'x-dead-letter-exchange': deadLetterExchange,
-    'x-dead-letter-routing-key': deadLetterRoutingKey,
-    'x-max-length': maxLength,
-    'x-max-priority': maxPriority,
-  };
-  const given = Object.fromEntries(Object.entries(named).filter(([, value]) => value !== undefined));
-  return { ...options.arguments, ...given };
-}
+const toQueue = (destination: string, source: string, routingKey: string, args: Arguments): Binding => ({
+  ...{ source, destination, toExchange: false, routingKey, arguments: args },
+});
+const toExchange = (destination: string, source: string, routingKey: string, args: Arguments): Binding => ({
+  ...{ source, destination, toExchange: true, routingKey, arguments: args },
+});

@@ -6,12 +6,15 @@ import { EventEmitter } from 'node:events';
 import { hostname } from 'node:os';
 import { createStore } from '../../src/jobs/store.js';
 import { checkSchema } from '../../src/migrate.js';
-import { Channel, type ChannelPool, type ChannelWorld } from './channel.js';
+import { Channel } from './channel.js';
+import type { ChannelPool, ChannelWorld } from './channel-world.js';
 import type { PublishOptions } from './message.js';
 import { environmentPool } from './pool.js';
 import { createTables } from './tables.js';
 
-export { Channel, ChannelError, type QueueOptions } from './channel.js';
+export { Channel } from './channel.js';
+export { ChannelError } from './channel-error.js';
+export type { QueueOptions } from './declaring.js';
 export type { Message, Message as ConsumeMessage, PublishOptions } from './message.js';
 
 export interface ConnectOptions {
