@@ -17,6 +17,9 @@ export type Target =
   | { readonly exchange: string; readonly routingKey?: string }
   | { readonly kind: string };
 
+/** Source of the jobs that the retry routes made. */
+export const RETRY_SOURCE = 'trio:retry';
+
 /** Where schedules without a target were published. */
 export const EVENTS = 'schedule.events';
 const NOTIFICATIONS = { exchange: 'notifications', queue: 'notification.work' } as const;
