@@ -78,7 +78,7 @@ const jobs = async (): Promise<Row[]> =>
 
 describe('delayed messages', () => {
   test('a row for each queue, due to the millisecond; what nobody would get is in the ledger; all of it gone from the table', {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     const before = Date.now();
     await broker.delay(vhost.url, [
@@ -173,7 +173,7 @@ describe('delayed messages', () => {
 });
 
 describe('limits of a node', () => {
-  const MESSAGES = 60;
+  const MESSAGES = 40;
   let connection: amqp.ChannelModel;
   let channel: amqp.ConfirmChannel;
   let blocked = false;
@@ -225,7 +225,7 @@ describe('limits of a node', () => {
     ]);
 
   test('held longer than the broker waits for an ack (406 closes the channel): resumed, nothing lost or doubled', {
-    timeout: 60_000,
+    timeout: 120_000,
   }, async () => {
     await limits(300, 100);
     let mended: Promise<unknown> | undefined;
@@ -238,7 +238,7 @@ describe('limits of a node', () => {
       },
     };
     // Sixteen are in hand from the start, and at this rate the last of them waits for a second.
-    const { books } = await drain({ log, rate: 16 });
+    const { books } = await drain({ log, rate: 20 });
     await mended;
     expect(warnings.join()).toContain('"code":"406"');
     expect(books).toMatchObject({ initial: MESSAGES, rows: MESSAGES, remaining: 0, balanced: true });
