@@ -99,10 +99,12 @@ export class Connections {
     if (this.#held.has(socket)) this.#isSlow(socket);
   }
 
-  /** The answer under way is the last. */
+  /** The answer under way is the last: what waits behind it is not done. */
   last(socket: Socket): void {
     const held = this.#held.get(socket);
-    if (held !== undefined) held.closing = true;
+    if (held === undefined) return;
+    held.closing = true;
+    held.queue.length = 0;
   }
 
   /** What came is no request. Those before it on the connection are answered first, if they are whole. */

@@ -3,14 +3,20 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { migrate } from '../../src/migrate.js';
-import { type StartedProcess, startScript } from '../support/processes.js';
+import { startCli } from '../support/cli.js';
+import type { StartedProcess } from '../support/processes.js';
 import { type FreshDatabase, freshDatabase } from '../support/services.js';
 import { until } from '../support/until.js';
+import { rawPost, sendRaw } from './shim-world.js';
 
 const ROOT = join(import.meta.dirname, '..', '..');
-const MAIN = join(ROOT, 'src', 'cli', 'main.ts');
+/** To start, on a machine that does much else. */
+const START_MS = 60_000;
+
+// Most start a process or more; a busy machine takes its time for that.
+vi.setConfig({ testTimeout: 180_000 });
 
 let database: FreshDatabase;
 let folder: string;
@@ -36,7 +42,7 @@ function serve(
 ): StartedProcess {
   const file = join(folder, `config-${Math.random().toString(36).slice(2)}.json`);
   writeFileSync(file, JSON.stringify(config));
-  const process = startScript(MAIN, ['serve', '--port', '0', '--config', file, ...args], {
+  const process = startCli(['serve', '--port', '0', '--config', file, ...args], {
     cwd: folder,
     env: { DATABASE_URL: database.url, UNBROKER_LOG_LEVEL: 'info', ...env },
   });
@@ -45,7 +51,7 @@ function serve(
 }
 
 async function urlOf(process: StartedProcess): Promise<string> {
-  const [, url = ''] = await process.waitFor(/^unbroker listening on (http:\S+)$/m);
+  const [, url = ''] = await process.waitFor(/^unbroker listening on (http:\S+)$/m, START_MS);
   return url;
 }
 
@@ -88,6 +94,11 @@ function keepPosting(url: string, clients: number) {
   };
 }
 
+async function rowCount(): Promise<number> {
+  const { rows } = await database.pool.query<{ n: number }>('select count(*)::int as n from unbroker.jobs');
+  return rows[0]?.n ?? -1;
+}
+
 async function missing(ids: readonly string[]): Promise<string[]> {
   const { rows } = await database.pool.query<{ id: string }>(
     'select id::text from unnest($1::bigint[]) as answered (id) where id not in (select id from unbroker.jobs)',
@@ -99,7 +110,7 @@ async function missing(ids: readonly string[]): Promise<string[]> {
 describe('starting', () => {
   it('says where it listens, for people and for programs', async () => {
     expect((await post(await urlOf(serve()), MAIL)).status).toBe(202);
-    const [, line = ''] = await serve(['--json']).waitFor(/^(\{"url":.*\})$/m);
+    const [, line = ''] = await serve(['--json']).waitFor(/^(\{"url":.*\})$/m, START_MS);
     expect((await post((JSON.parse(line) as { url: string }).url, MAIL)).status).toBe(202);
   });
 
@@ -117,7 +128,7 @@ describe('starting', () => {
     ['templates that are not there', [], { notify: { templates: './none' } }, 'templates-missing'],
   ])('%s: exit 2 and one line', async (_name, args, config, code) => {
     const process = serve(args, config);
-    expect((await process.waitForExit()).code).toBe(2);
+    expect((await process.waitForExit(START_MS)).code).toBe(2);
     expect(process.stderr.trim().split('\n').at(-1)).toMatch(new RegExp(`^unbroker: .*\\[${code}\\]$`));
     expect(process.stdout).toBe('');
   });
@@ -125,7 +136,7 @@ describe('starting', () => {
   it('a port that is taken: exit 2', async () => {
     const first = await urlOf(serve());
     const second = serve(['--port', new URL(first).port]);
-    expect((await second.waitForExit()).code).toBe(2);
+    expect((await second.waitForExit(START_MS)).code).toBe(2);
     expect(second.stderr).toContain('[listen-failed]');
   });
 });
@@ -137,6 +148,14 @@ describe('stopping', () => {
     const blocker = await database.pool.connect();
     await blocker.query('begin; lock table unbroker.jobs in exclusive mode');
     const pending = post(url, MAIL);
+    // Two on one connection: what is done is answered, before the connection ends.
+    const text = JSON.stringify(MAIL);
+    const port = Number(new URL(url).port);
+    const two = sendRaw(port, [rawPost('/notifications', text), rawPost('/notifications', text)], {
+      untilClosed: true,
+      maxMs: 20_000,
+    });
+    const before = await rowCount();
     await until('the insert waits', async () => {
       const { rows } = await database.pool.query(
         "select from pg_stat_activity where wait_event_type = 'Lock' and query like '%insert%jobs%'",
@@ -157,7 +176,10 @@ describe('stopping', () => {
     expect(response.status).toBe(202);
     const { id } = (await response.json()) as { id: string };
     expect(await missing([id])).toEqual([]);
-    expect((await process.waitForExit()).code).toBe(0);
+    const { status, body, closed } = await two;
+    expect([status, body.includes('HTTP/1.1 202 '), closed]).toEqual([202, true, true]);
+    expect((await process.waitForExit(START_MS)).code).toBe(0);
+    expect(await rowCount()).toBe(before + 3);
   });
 
   it('killed under load: all that was acknowledged is stored', async () => {
