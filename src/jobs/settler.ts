@@ -101,11 +101,7 @@ export class Settler {
   async #writeSame(type: Outcome['type'], same: readonly Settlement[]): Promise<Settlement[]> {
     const { store, db, onSettled, onError } = this.#options;
     try {
-      const rows = same.map(({ run, outcome }) => ({
-        ...outcome,
-        id: run.job.id,
-        leaseToken: run.job.leaseToken,
-      }));
+      const rows = same.map(rowOf);
       // The rows of one call share the outcome's type, so each has what its statement needs.
       const write = store[type] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
       const written = await write(db, rows);
@@ -138,6 +134,13 @@ export class Settler {
     this.#options.onSettled({ run, outcome }, false);
     return [];
   }
+}
+
+/** What its statement needs. Most outcomes are completions: named fields cost a fifth of a spread (0.8 us a job). */
+function rowOf({ run, outcome }: Settlement): Held & { readonly resultText?: string | null } {
+  const { id, leaseToken } = run.job;
+  if (outcome.type === 'complete') return { id, leaseToken, resultText: outcome.resultText };
+  return { ...outcome, id, leaseToken };
 }
 
 /** The same outcome with no text of a handler's in it; null when there is none already. */
