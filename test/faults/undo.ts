@@ -6,6 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import amqp from 'amqplib';
+import { bridge } from '../../adapters/rabbitmq/bridge.js';
 import { drainGroup } from '../../adapters/rabbitmq/drain.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import type { QueueToDrain } from '../../adapters/rabbitmq/importer.js';
@@ -37,6 +38,8 @@ export interface UndoKillPlan {
   readonly maxBatch: number;
   /** Bodies on both sides of 4 KiB, where a classic queue keeps them in different files. */
   readonly mixedSizes?: boolean;
+  /** What took them from the broker. Default: a drain. */
+  readonly by?: 'drain' | 'bridge';
   readonly random: () => number;
 }
 
@@ -59,7 +62,7 @@ async function drained(
   const bodies = plan.mixedSizes === true ? plain.map(enlarged) : plain;
   // Long waits: this is about the way back, which takes the rest of the delay along.
   const queues = await publish(broker.url, plan.shape, bodies);
-  await drainAll(broker.url, database, queues);
+  await (plan.by === 'bridge' ? bridgeAll : drainAll)(broker.url, database, queues);
   return { bodies, queues };
 }
 
@@ -73,6 +76,19 @@ async function drainAll(url: string, database: Place['database'], queues: readon
     rules: compileRules([{ match: { queue: '*' }, kind: 'fault.test' }]),
   });
   if (!books.balanced) throw new Error(`the drain before the undo is off by ${books.difference}`);
+}
+
+async function bridgeAll(url: string, database: Place['database'], queues: readonly QueueToDrain[]) {
+  const { groups } = await bridge({
+    ...{ amqpUrl: url, pool: database.pool, store: createStore(), log: SILENT, idleExitMs: 200 },
+    groups: [
+      { name: 'faults', queues: queues.map((queue) => ({ ...queue, autoDelete: false, stream: false })) },
+    ],
+    rules: compileRules([{ match: { queue: '*' }, kind: 'fault.test' }]),
+  });
+  const doubles = groups.reduce((sum, { counts }) => sum + counts.possibleDoubles, 0);
+  if (groups.length !== 1 || doubles > 0)
+    throw new Error(`the bridge before the undo wrote ${doubles} doubles`);
 }
 
 function environment({ broker, database }: Place, queues: readonly QueueToDrain[], maxBatch: number) {
@@ -264,6 +280,12 @@ export async function undoScenarios(
       await Promise.all([database.close(), broker.close()]);
     }
   }
+  const bridged = { bodies: 'twins', shape: 'classic', by: 'bridge', random: Math.random } as const;
+  const [database, broker] = await Promise.all([freshDatabase(postgres), freshVhost(rabbit)]);
+  await migrate(database.pool);
+  const sizes = { messages: long ? 2_000 : 600, kills: long ? 12 : 3, maxBatch: 100 };
+  add('undo of a bridge, twins', await killUndoAndCompare({ broker, database }, { ...bridged, ...sizes }));
+  await Promise.all([database.close(), broker.close()]);
   if (!long) return;
   for (const fault of UNDO_FAULTS) add(`undo, ${fault}`, await faultUndoAndCompare(fault, postgres, rabbit));
 }
