@@ -19,6 +19,8 @@ export interface DeltaFacts {
   readonly writes: number;
   /** Functions that take the transaction's handle as a new parameter: `Orders.tell (src/orders.ts:12)`. */
   readonly through: readonly string[];
+  /** Callers may leave it out, and keep what they have today. */
+  readonly optional: boolean;
   /** The payload's type does not rule out a Date or function. */
   readonly copied: boolean;
 }
@@ -69,7 +71,7 @@ function after(facts: DeltaFacts): string[] {
   if (!facts.awaited) lines.push('The enqueue is awaited');
   if (facts.through.length > 0)
     lines.push(
-      `The transaction is handed on, as a parameter that every caller has to give: ${facts.through.join(', ')}`,
+      `The transaction is handed on, as ${facts.optional ? 'an optional parameter, so other callers keep what they have' : 'a parameter that every caller has to give'}: ${facts.through.join(', ')}`,
     );
   return lines;
 }

@@ -21,6 +21,17 @@ const own = (module: string, name: string, type: string, ...names: string[]): Ha
   type,
 });
 
+/** What a function needs that runs its queries on a pool, or on a client when it is given one. */
+export const POOL_OR_CLIENT = own(
+  'pg',
+  'Pool',
+  "Pick<*, 'query'>",
+  'db',
+  'client',
+  'connection',
+  'queryable',
+);
+
 const PG_NAMES = ['client', 'dbClient', 'txClient', 'transactionClient'];
 
 /** Types that are generic or that a library does not export are written as what the adapter takes. */

@@ -349,6 +349,7 @@ function delta(read: ReadSite, reader: SiteReader, analysis: Analysis): Delta {
     rollbackCatch: transaction?.rollbackCatch,
     commitAt: placeFrom(read.call, transaction?.end ?? first ?? read.call, analysis),
     through: throughOf(read, analysis),
+    optional: read.rewrite?.threading?.parameters.every((p) => p.optional !== undefined) === true,
     publishLine: lineOf(read.call),
     notes: [...publish.notes, ...shared],
     copied: !publish.plain,

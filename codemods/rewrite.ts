@@ -62,6 +62,7 @@ export type Rewrite = (Move | Replace | Wrap | Pass) & { readonly threading?: Th
 export interface Passing {
   readonly parameters: readonly NewParameter[];
   readonly arguments: readonly NewArgument[];
+  readonly replacements: Threading['replacements'];
 }
 
 export interface RewriteOptions {
@@ -83,7 +84,7 @@ export function rewriteFile(
   rewrites: readonly Rewrite[],
   checker: ts.TypeChecker,
   options: RewriteOptions,
-  passing: Passing = { parameters: [], arguments: [] },
+  passing: Passing = { parameters: [], arguments: [], replacements: [] },
 ): Rewritten {
   return new FileRewrite(file, checker, options).run(rewrites, passing);
 }
@@ -112,6 +113,8 @@ class FileRewrite {
     }
     for (const p of passing.parameters) this.edits.push(...parameterEdits(p, this.imports, this.layout));
     for (const a of passing.arguments) this.edits.push(...argumentEdits(a, this.layout));
+    for (const { node, text } of passing.replacements)
+      this.edits.push({ start: node.getStart(), end: node.end, text });
     const wraps = new WrapEdits(this.file, this.checker, this.layout, this.imports, (parts, indent) =>
       this.call(parts, indent),
     );

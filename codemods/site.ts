@@ -30,6 +30,7 @@ import { stepsOf, type ThreadStep, Threads } from './thread.js';
 import { type NewArgument, type Reached, type Threading, Threadings } from './threading.js';
 import { autocommits } from './transactions/autocommit.js';
 import { CallbackFinder } from './transactions/callback.js';
+import { DeepWrites } from './transactions/deep-write.js';
 import type { Idiom } from './transactions/idiom.js';
 import { LibraryCallbacks } from './transactions/library-callback.js';
 import { libraryStatements } from './transactions/manual.js';
@@ -104,10 +105,18 @@ export class SiteReader {
     const helpers = new PgHelpers(this.resolver, this.effects, key);
     const openers = [helpers.callOf, new LibraryCallbacks(this.resolver).callOf];
     this.callbacks = new CallbackFinder(this.resolver, this.effects, openers, this.writes);
-    this.pools = new PoolFinder(new PoolNames(analysis), this.effects, this.availabilities, key, (scope) =>
-      autocommits(scope, this.resolver, this.effects),
-    );
     const callers = new Callers(this.resolver, sources);
+    const isPlain = (node: ts.Node): boolean => this.availabilities.isPlain(node);
+    const isSelected = (file: ts.SourceFile): boolean => sources.selected(analysis.pathOf(file));
+    const deep = new DeepWrites(this.resolver, callers, this.effects, key, isPlain, isSelected);
+    this.pools = new PoolFinder(
+      new PoolNames(analysis),
+      this.effects,
+      this.availabilities,
+      key,
+      (scope) => autocommits(scope, this.resolver, this.effects),
+      (scope) => deep.of(scope),
+    );
     this.carriers = new Carriers(
       this.resolver,
       callers,
@@ -124,8 +133,8 @@ export class SiteReader {
       key,
       (call) => this.reader.read(call),
       (call, statement) => this.reach(call, statement),
-      (node) => this.availabilities.isPlain(node),
-      (file) => sources.selected(analysis.pathOf(file)),
+      isPlain,
+      isSelected,
     );
   }
 
@@ -192,6 +201,10 @@ export class SiteReader {
     const write = found?.position === 'after' ? found.end : pool?.statements[0];
     if (write !== undefined) obstacles.push(...this.contexts.coveringCatch(call, write, scope));
     const pass = threading === undefined ? undefined : { threading, stays };
+    const handed = threading ?? handedDown(pool);
+    // Up and down at once is a person's work.
+    if (threading !== undefined && pool?.queries.some((q) => q.deep !== undefined) === true)
+      obstacles.push(...this.contexts.explain(call));
     const judged =
       found !== undefined
         ? this.judgeTransaction(call, stays ? statement : use.statement, found, bulk, pass)
@@ -205,14 +218,16 @@ export class SiteReader {
       threading === undefined ? [] : publish.obstacles.filter((o) => o.code === 'several-implementations');
     if (obstacles.length > 0) obstacles.push(...untold);
     const rewrite =
-      obstacles.length === 0 && judged.rewrite !== undefined ? { ...judged.rewrite, threading } : undefined;
+      obstacles.length === 0 && judged.rewrite !== undefined
+        ? { ...judged.rewrite, threading: handed }
+        : undefined;
     return {
       ...base,
       publish: judged.publish,
       transaction: found,
       pool,
       obstacles,
-      thread: threading === undefined ? [] : stepsOf(threading, this.analysis),
+      thread: handed === undefined ? [] : stepsOf(handed, this.analysis),
       rewrite,
       shared: judged.shared,
       untold,
@@ -438,6 +453,20 @@ interface Judged {
   readonly obstacles: Obstacle[];
   readonly rewrite: Rewrite | undefined;
   readonly shared: boolean;
+}
+
+/** What a new transaction hands down to the functions that write. */
+function handedDown(pool: PoolScope | undefined): Threading | undefined {
+  const all = (pool?.queries ?? []).flatMap((q) => q.deep?.threading ?? []);
+  const [first] = all;
+  if (first === undefined) return undefined;
+  return {
+    ...first,
+    parameters: all.flatMap((t) => t.parameters),
+    arguments: all.flatMap((t) => t.arguments),
+    replacements: all.flatMap((t) => t.replacements),
+    families: [...new Set(all.flatMap((t) => t.families))],
+  };
 }
 
 /** A call that is handed the transaction; `stays`: it stands inside one already, and is not moved. */

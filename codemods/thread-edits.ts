@@ -9,10 +9,10 @@ import type { FileImports } from './imports.js';
 import type { NewArgument, NewParameter } from './threading.js';
 
 export function parameterEdits(parameter: NewParameter, imports: FileImports, layout: Layout): TextEdit[] {
-  const { signature, index, name } = parameter;
+  const { signature, index } = parameter;
   const file = signature.getSourceFile();
   const typed = /\.[cm]?tsx?$/.test(file.fileName);
-  const code = typed ? `${name}: ${typeText(parameter, imports)}` : name;
+  const code = parameterText(parameter, typed, imports);
   const list = signature.parameters;
   const documented = typed ? [] : jsDocEdits(parameter, file, layout);
   const [first] = list;
@@ -36,10 +36,21 @@ export function argumentEdits(argument: NewArgument, layout: Layout): TextEdit[]
   const file = call.getSourceFile();
   const start = call.getStart();
   const open = file.text.indexOf('(', call.typeArguments?.end ?? call.expression.end) + 1;
+  // What may be left out is named when something follows it.
+  const at = Math.min(index, call.arguments.length);
+  const filled = [...Array<string>(index - at).fill('undefined'), text].join(', ');
   return [
     ...(awaits ? [{ start, end: start, text: 'await ' }] : []),
-    inserted(call.arguments, index, text, open, file, layout),
+    inserted(call.arguments, at, filled, open, file, layout),
   ];
+}
+
+/** `client: PoolClient`, `db: Pick<Pool, 'query'> = pool`, `db?: Pick<Pool, 'query'>`. */
+function parameterText(parameter: NewParameter, typed: boolean, imports: FileImports): string {
+  const { name, optional } = parameter;
+  const value = typeof optional === 'string' ? ` = ${optional}` : '';
+  if (!typed) return name + value;
+  return `${name}${optional === true ? '?' : ''}: ${typeText(parameter, imports)}${value}`;
 }
 
 function inserted(
@@ -88,7 +99,8 @@ function jsDocEdits(parameter: NewParameter, file: ts.SourceFile, layout: Layout
   const { text } = file;
   const { need, type } = parameter.type;
   const written = type.replace('*', () => `import('${need.module}').${need.name}`);
-  const line = `@param {${written}} ${parameter.name}`;
+  const named = parameter.optional === undefined ? parameter.name : `[${parameter.name}]`;
+  const line = `@param {${written}} ${named}`;
   const start = lineStart(text, last.getStart());
   const lead = /^[ \t]*\*?[ \t]*/.exec(text.slice(start))?.[0] ?? ' * ';
   const end = text.indexOf('\n', last.getStart());

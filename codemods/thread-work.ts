@@ -16,7 +16,11 @@ interface Site {
 
 export interface FileWork<S> {
   readonly rewrites: Rewrite[];
-  readonly passing: Passing & { readonly parameters: NewParameter[]; readonly arguments: NewArgument[] };
+  readonly passing: Passing & {
+    readonly parameters: NewParameter[];
+    readonly arguments: NewArgument[];
+    readonly replacements: Threading['replacements'][number][];
+  };
   /** The sites that the edits of this file belong to. */
   readonly by: Set<S>;
 }
@@ -26,33 +30,37 @@ export function fileWork<S extends Site>(sites: readonly S[]): ReadonlyMap<ts.So
   const at = (file: ts.SourceFile, site: S): FileWork<S> => {
     const known = work.get(file) ?? {
       rewrites: [],
-      passing: { parameters: [], arguments: [] },
+      passing: { parameters: [], arguments: [], replacements: [] },
       by: new Set(),
     };
     work.set(file, known);
     known.by.add(site);
     return known;
   };
-  const done = new Set<Threading>();
+  // Two sites may ask for the same parameter, each on its own.
+  const done = new Set<ts.Node>();
+  const once = (node: ts.Node): boolean => !done.has(node) && done.add(node) !== undefined;
   for (const site of sites) {
     const { rewrite, call } = site.read;
     if (rewrite === undefined) continue;
     at(call.getSourceFile(), site).rewrites.push(rewrite);
     const { threading } = rewrite;
     if (threading === undefined) continue;
-    const first = !done.has(threading);
-    done.add(threading);
     for (const p of threading.parameters) {
       const { passing } = at(p.signature.getSourceFile(), site);
-      if (first) passing.parameters.push(p);
+      if (once(p.signature)) passing.parameters.push(p);
     }
     for (const a of threading.arguments) {
       const { passing } = at(a.call.getSourceFile(), site);
-      if (first) passing.arguments.push(a);
+      if (once(a.call)) passing.arguments.push(a);
+    }
+    for (const r of threading.replacements) {
+      const { passing } = at(r.node.getSourceFile(), site);
+      if (once(r.node)) passing.replacements.push(r);
     }
     for (const p of threading.publishes) {
       const { rewrites } = at(p.call.getSourceFile(), site);
-      if (first) rewrites.push(replaced(p));
+      if (once(p.statement)) rewrites.push(replaced(p));
     }
   }
   return work;

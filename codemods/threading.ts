@@ -37,6 +37,8 @@ export interface NewParameter {
   readonly index: number;
   readonly name: string;
   readonly type: HandleType;
+  /** It may be left out; a text is what it is then. */
+  readonly optional?: true | string;
 }
 
 /** An argument that a call gets, and the `await` that it may lack. */
@@ -60,6 +62,8 @@ export interface Threading {
   readonly publishes: readonly InnerPublish[];
   readonly parameters: readonly NewParameter[];
   readonly arguments: readonly NewArgument[];
+  /** What uses the parameter instead: a pool's name in its queries. */
+  readonly replacements: readonly { readonly node: ts.Node; readonly text: string }[];
   /** Calls inside or beside transactions: each is a site, and all of them are rewritten or none. */
   readonly needs: readonly ts.CallExpression[];
   readonly families: readonly Family[];
@@ -163,6 +167,7 @@ export class Threadings {
     const type = this.typeOf(roots, obstacles);
     return {
       ...this.changes(all, roots, type, obstacles),
+      replacements: [],
       needs: roots.map((r) => r.call),
       families: all.map((p) => p.family),
       obstacles,

@@ -10,6 +10,7 @@ import { indentAt, indentableLines, type Layout, lineStart, spanOf, type TextEdi
 import { type Hoist, hoistsOf } from './hoists.js';
 import { type FileImports, moduleName } from './imports.js';
 import { eachNode, isReference, scopeOf } from './syntax.js';
+import { argumentEdits } from './thread-edits.js';
 import type { BracketShape } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
 import type { Wrap } from './wrap.js';
@@ -120,6 +121,11 @@ export class WrapEdits {
     const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
     for (const query of queries.values()) {
       if (query.library?.bracket !== undefined) continue;
+      if (query.deep !== undefined && ts.isCallExpression(query.call)) {
+        const argument = { call: query.call, index: query.deep.index, text: client, awaits: false };
+        inner.push(...argumentEdits(argument, this.layout));
+        continue;
+      }
       const helper = query.helper !== undefined && ts.isCallExpression(query.call) ? query.call : undefined;
       const on = helper === undefined ? query.handle : helper.expression;
       const text = helper === undefined ? client : `${client}.query`;

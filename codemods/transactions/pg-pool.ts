@@ -20,6 +20,7 @@ import {
   type Scope,
   unwrapped,
 } from '../syntax.js';
+import type { Deep } from './deep-write.js';
 import type { Idiom } from './idiom.js';
 import type { PoolName, PoolNames } from './pool-name.js';
 import type { Key } from './scope.js';
@@ -34,6 +35,8 @@ export interface PoolQuery extends PgQuery<CallLike> {
   readonly library?: Idiom;
   /** What its handle is: a repository, a manager, a db. */
   readonly what?: string;
+  /** The statement is in a function that the call leads to: how a client gets there. */
+  readonly deep?: Deep;
 }
 
 export interface PoolScope {
@@ -58,6 +61,8 @@ export class PoolFinder {
     private readonly availabilities: Availabilities,
     private readonly key: Key,
     private readonly autocommits: (scope: Scope) => readonly PoolQuery[],
+    /** Calls that write in other functions, asked for when this one writes nothing itself. */
+    private readonly deep: (scope: Scope) => readonly PoolQuery[],
   ) {}
 
   /** Undefined when no autocommitted write on a pool precedes the publish in this function. */
@@ -69,8 +74,21 @@ export class PoolFinder {
     const queries: readonly PoolQuery[] = ownCalls(scope).flatMap((call) => this.effects.pgQuery(call) ?? []);
     return (
       this.among(queries, scope, publish, isSite) ??
-      this.among(this.autocommits(scope), scope, publish, isSite)
+      this.among(this.autocommits(scope), scope, publish, isSite) ??
+      this.throughCalls(queries, scope, publish, isSite)
     );
+  }
+
+  /** Only where all is well: else the report says where the write is, and what lies on the way. */
+  private throughCalls(
+    queries: readonly PoolQuery[],
+    scope: Scope,
+    publish: ts.Statement,
+    isSite: (call: ts.CallExpression) => boolean,
+  ): PoolScope | undefined {
+    const deep = this.deep(scope);
+    const found = deep.length === 0 ? undefined : this.among([...queries, ...deep], scope, publish, isSite);
+    return found?.obstacles.length === 0 ? found : undefined;
   }
 
   private among(
@@ -89,7 +107,9 @@ export class PoolFinder {
     obstacles.push(...this.ownStatement(last, statement));
     if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
     const stretch = this.stretch(statement, publish, writes, queries, isSite);
-    const pool = isPg(last) ? this.names.of(last) : { text: last.handle.getText(), from: undefined };
+    const pool =
+      last.deep?.pool ??
+      (isPg(last) ? this.names.of(last) : { text: last.handle.getText(), from: undefined });
     if (pool === undefined) obstacles.push({ code: 'pool-not-in-scope', what: quote(last.handle) });
     const foreign = writes.find((w) => this.poolKey(w) !== this.poolKey(last));
     if (foreign !== undefined)

@@ -1,5 +1,6 @@
 import { Bus } from './bus.mjs';
 import { pool, withTransaction } from './db.mjs';
+import { saveOrder } from './rows.mjs';
 import { addLine, tell } from './tell.mjs';
 
 const ORDER = 'insert into orders (customer) values ($1) returning id, customer';
@@ -41,4 +42,10 @@ export async function autocommit(bus, customer) {
   const { rows } = await pool.query(ORDER, [customer]);
   await pool.query(LINE, [rows[0].id]);
   await tell(bus, rows);
+}
+
+/** @param {Bus} bus @param {string} customer */
+export async function down(bus, customer) {
+  await saveOrder(customer);
+  await bus.publish('order.placed', { customer });
 }
