@@ -60,10 +60,7 @@ async function list(context: Context, { channel, after, limit }: ListOptions): P
     throw invalid('--limit', `a whole number from 1 to ${SUPPRESSION_LIMITS.page}`);
   const of = channel === undefined ? undefined : channelOf(channel);
   if (after !== undefined && of === undefined) throw invalid('--after', 'given with --channel');
-  const behind =
-    after === undefined || of === undefined
-      ? {}
-      : { after: { channel: of, recipient: after, reason: null, createdAt: new Date() } };
+  const behind = after === undefined || of === undefined ? {} : { after: { channel: of, recipient: after } };
   const pool = await context.migratedPool();
   const found = await createSuppressions(context.schema).list(pool, {
     ...(of === undefined ? {} : { channel: of }),

@@ -7,7 +7,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
 import { isStorable } from '../jobs/text.js';
-import { createOperations, type OperationsPool } from '../operations.js';
+import { createOperations, type OperationsPool, type Touched } from '../operations.js';
 import { recipientKey } from './gate.js';
 import { type Channel, hasControls, mailboxOf } from './message.js';
 
@@ -17,6 +17,14 @@ export interface Suppression {
   readonly recipient: string;
   readonly reason: string | null;
   readonly createdAt: Date;
+}
+
+export interface SuppressionChange {
+  readonly act: 'suppress' | 'unsuppress';
+  readonly channel: Channel;
+  /** 1 to SUPPRESSION_LIMITS.recipients. */
+  readonly recipients: readonly string[];
+  readonly reason: string | null;
 }
 
 export const SUPPRESSION_LIMITS = {
@@ -53,22 +61,27 @@ returning recipient`,
 delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]) returning recipient`,
   } as const;
 
+  /** Recipients that it changed, by the one spelling. `db` is inside the transaction of the line about it. */
+  async function change(db: Queryable, asked: SuppressionChange): Promise<string[]> {
+    const { act, channel, reason } = asked;
+    const keys = keysOf(channel, asked.recipients);
+    const { rows } = await (act === 'suppress'
+      ? db.query(sql.add, [channel, keys, reason])
+      : db.query(sql.remove, [channel, keys]));
+    return (rows as { recipient: string }[]).map(({ recipient }) => recipient);
+  }
+
   /** The rows and the line about them, or neither. */
-  async function change(
+  async function changeAndNote(
     pool: OperationsPool,
-    act: 'suppress' | 'unsuppress',
-    channel: Channel,
+    asked: SuppressionChange,
     by: string,
-    text: string,
-    values: readonly unknown[],
   ): Promise<string[]> {
     const client = await pool.connect();
     try {
       await client.query('begin');
-      const { rows } = await client.query(text, [...values]);
-      const changed = (rows as { recipient: string }[]).map(({ recipient }) => recipient);
-      const recipients = changed.slice(0, MAX_NAMED).map(hashOf);
-      await operations.note(client, act, { suppression: channel, recipients }, by, changed.length);
+      const changed = await change(client, asked);
+      await operations.note(client, asked.act, touchedBy(asked.channel, changed), by, changed.length);
       await client.query('commit');
       return changed;
     } catch (error) {
@@ -83,12 +96,19 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
     /** By channel and recipient; `after`: the page behind that one. */
     async list(
       db: Queryable,
-      { channel, after, limit }: { channel?: Channel; after?: Suppression; limit: number },
+      {
+        channel,
+        after,
+        limit,
+      }: { channel?: Channel; after?: Pick<Suppression, 'channel' | 'recipient'>; limit: number },
     ): Promise<Suppression[]> {
       const place = [after?.channel ?? null, after?.recipient ?? null];
       const { rows } = await db.query(sql.list, [channel ?? null, ...place, limit]);
       return rows as Suppression[];
     },
+
+    /** For who writes the line about it: in one transaction. Throws UnbrokerError `recipient-invalid`. */
+    change,
 
     /** Those that were not on it. Throws UnbrokerError `recipient-invalid`; then none is put on. */
     add(
@@ -98,7 +118,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
       reason: string | null,
       by: string,
     ): Promise<string[]> {
-      return change(pool, 'suppress', channel, by, sql.add, [channel, keysOf(channel, recipients), reason]);
+      return changeAndNote(pool, { act: 'suppress', channel, recipients, reason }, by);
     },
 
     /** Those that were on it. Throws the same. */
@@ -108,25 +128,33 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
       recipients: readonly string[],
       by: string,
     ): Promise<string[]> {
-      return change(pool, 'unsuppress', channel, by, sql.remove, [channel, keysOf(channel, recipients)]);
+      return changeAndNote(pool, { act: 'unsuppress', channel, recipients, reason: null }, by);
     },
   };
+}
+
+/** What the audit says of a change. */
+export function touchedBy(channel: Channel, changed: readonly string[]): Touched {
+  return { suppression: channel, recipients: changed.slice(0, MAX_NAMED).map(hashOf) };
 }
 
 /** As the audit names a recipient: whoever has the address can find it, nobody else can read it. */
 export const hashOf = (key: string): string =>
   `sha256:${createHash('sha256').update(key).digest('hex').slice(0, 32)}`;
 
+/** True for what may stand on the list: as in `to`, one bare mail address, a number, a URL. */
+export function isRecipient(channel: Channel, recipient: string): boolean {
+  const { recipientLength } = SUPPRESSION_LIMITS;
+  if (recipient === '' || recipient.length > recipientLength || hasControls(recipient)) return false;
+  return isStorable(recipient) && (channel !== 'email' || mailboxOf(recipient) !== null);
+}
+
 /** Each once, in the spelling that deliveries look for. The error says which by its place. */
 function keysOf(channel: Channel, recipients: readonly string[]): string[] {
-  for (const [index, recipient] of recipients.entries()) {
-    const isLine = recipient !== '' && !hasControls(recipient) && isStorable(recipient);
-    const fits = isLine && recipient.length <= SUPPRESSION_LIMITS.recipientLength;
-    if (fits && (channel !== 'email' || mailboxOf(recipient) !== null)) continue;
-    throw new UnbrokerError('recipient-invalid', `Recipient ${index + 1} is none of channel ${channel}`, {
-      hint: 'Write each as it stands in `to`: one bare mail address, a number, a URL. Nothing was changed.',
-      exitStatus: EXIT.badInput,
-    });
-  }
-  return [...new Set(recipients.map((recipient) => recipientKey(channel, recipient)))];
+  const wrong = recipients.findIndex((recipient) => !isRecipient(channel, recipient));
+  if (wrong === -1) return [...new Set(recipients.map((recipient) => recipientKey(channel, recipient)))];
+  throw new UnbrokerError('recipient-invalid', `Recipient ${wrong + 1} is none of channel ${channel}`, {
+    hint: 'Write each as it stands in `to`: one bare mail address, a number, a URL. Nothing was changed.',
+    exitStatus: EXIT.badInput,
+  });
 }

@@ -2,6 +2,7 @@
  * What a client's request did to rows that were there already, as a line for the audit table: which act, which rows. Pure.
  * It quotes nothing that a client sent but the names of schedules and templates; who it was is the core's to add.
  */
+import { touchedBy } from '../notify/suppressions.js';
 import type { DoorAct, Touched } from '../operations.js';
 import type { Change, ChangeSchedule, Parsed, ResultOf } from './operations.js';
 
@@ -66,6 +67,11 @@ export function noteOf(parsed: Parsed, result: unknown): DoorNote | null {
     case 'put-template': {
       const { version } = result as ResultOf<typeof parsed>;
       return { act: 'edit', touched: { template: parsed.key, version }, changed: 1 };
+    }
+    case 'change-suppressions': {
+      const changed = result as ResultOf<typeof parsed>;
+      if (changed.length === 0) return null;
+      return { act: parsed.act, touched: touchedBy(parsed.channel, changed), changed: changed.length };
     }
     default:
       return null;

@@ -6,6 +6,7 @@
 import { prepare } from '../enqueue.js';
 import type { Enqueued, Job, Queryable } from '../jobs/job.js';
 import type { DeadFilter, JobSearch, PreparedJob, Store } from '../jobs/store.js';
+import type { Suppressions } from '../notify/suppressions.js';
 import type { TemplateTable } from '../notify/template-table.js';
 import { createOperations, type Operations } from '../operations.js';
 import type { Schedules } from '../schedules.js';
@@ -58,6 +59,7 @@ export interface CoreOptions {
   readonly requests: Requests;
   readonly schedules: Schedules;
   readonly templates: TemplateTable;
+  readonly suppressions: Suppressions;
   /** Called after a template was changed here. */
   readonly onTemplate?: (key: string) => void;
   /** Kinds among which a client's own id is looked for. */
@@ -82,6 +84,7 @@ const READS: ReadonlySet<Parsed['type']> = new Set([
   'list-schedules',
   'list-template-versions',
   'list-templates',
+  'list-suppressions',
 ]);
 /** What is asked, for whom. */
 export interface CoreRequest {
@@ -150,7 +153,7 @@ export class Core {
 
   /** `batched`: single enqueues may join others in one statement, since nothing else belongs to their transaction. */
   async #execute(db: Queryable, parsed: Asked, batched: boolean): Promise<unknown> {
-    const { store, templates } = this.#options;
+    const { store, templates, suppressions } = this.#options;
     switch (parsed.type) {
       case 'enqueue':
         return this.#enqueue(db, parsed, batched);
@@ -185,6 +188,10 @@ export class Core {
         return editSchedule(this.#acts, db, parsed);
       case 'put-template':
         return { version: await templates.put(db, parsed.key, parsed.changes) };
+      case 'list-suppressions':
+        return suppressions.list(db, parsed);
+      case 'change-suppressions':
+        return suppressions.change(db, parsed);
       case 'list-templates':
         return templates.current(db, parsed.limit);
       case 'list-template-versions':

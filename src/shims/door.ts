@@ -234,6 +234,9 @@ function checkKinds(parsed: Parsed, principal: Principal): Parsed {
     case 'replace-job':
       refuse(parsed.job.kind);
       return parsed;
+    case 'change-suppressions':
+      refuse(`notify.${parsed.channel}`);
+      return parsed;
     case 'put-schedule':
       refuse(parsed.draft.kind);
       return parsed;

@@ -11,6 +11,7 @@ import { refuseUrl } from '../notify/address.js';
 import type { NotifyConfig } from '../notify/config.js';
 import { configuredChannels, NOTIFY_KINDS, notifyAddressRules, notifyRendering } from '../notify/index.js';
 import type { Rendering } from '../notify/rendering.js';
+import { createSuppressions } from '../notify/suppressions.js';
 import { createTemplateTable } from '../notify/template-table.js';
 import { createSchedules } from '../schedules.js';
 import { type ApiKey, digestOf } from './auth.js';
@@ -74,6 +75,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
       kinds,
       schedules: createSchedules(store.schema),
       templates: createTemplateTable(store.schema),
+      suppressions: createSuppressions(store.schema),
       onTemplate: (key) => rendering?.forget(key),
     }),
     ...(rendering === null ? {} : { loadTemplate: rendering.load }),

@@ -5,6 +5,8 @@
 
 import type { Enqueued, EnqueueOptions, Job, Json, RetryPolicy, Schedule } from '../jobs/job.js';
 import type { Carried, DeadFilter, DeadGroup, JobSearch } from '../jobs/store.js';
+import type { Channel } from '../notify/message.js';
+import type { Suppression, SuppressionChange } from '../notify/suppressions.js';
 import type { CurrentTemplate, TemplateChange, TemplateVersion } from '../notify/template-table.js';
 import type { ScheduleOptions } from '../schedules.js';
 
@@ -217,6 +219,19 @@ export interface ListTemplateVersions {
   readonly limit: number;
 }
 
+/** By channel and recipient; `after`: the page behind that one. */
+export interface ListSuppressions {
+  readonly type: 'list-suppressions';
+  readonly channel?: Channel;
+  readonly after?: Pick<Suppression, 'channel' | 'recipient'>;
+  readonly limit: number;
+}
+
+/** Recipients have been checked. */
+export interface ChangeSuppressions extends SuppressionChange {
+  readonly type: 'change-suppressions';
+}
+
 /** All that the table has now; what is only a file, parse knows. */
 export interface ListTemplates {
   readonly type: 'list-templates';
@@ -247,6 +262,8 @@ export type Parsed =
   | PutTemplate
   | ListTemplateVersions
   | ListTemplates
+  | ListSuppressions
+  | ChangeSuppressions
   | Answer;
 
 export interface EnqueueResult {
@@ -290,6 +307,9 @@ interface Results {
   readonly 'put-template': { readonly version: number };
   readonly 'list-template-versions': readonly TemplateVersion[];
   readonly 'list-templates': readonly CurrentTemplate[];
+  readonly 'list-suppressions': readonly Suppression[];
+  /** Those that it changed. */
+  readonly 'change-suppressions': readonly string[];
   readonly answer: never;
 }
 

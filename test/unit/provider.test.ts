@@ -51,6 +51,23 @@ describe('fates', () => {
   });
 
   it.each([
+    ['Friday, 01-Mar-24 10:01:00 GMT', 60_000],
+    ['Fri Mar  1 10:01:00 2024', 60_000],
+    ['Fri, 01 Mar 2024 10:01:00 GMT', 60_000],
+    ['Fri, 01 Mar 2024 10:01:00 EST', null],
+    ['Fri, 01 Mar 2024 10:01:00', null],
+  ])('Retry-After %s is UTC wherever this machine is: %s ms', (text, ms) => {
+    const before = process.env['TZ'];
+    process.env['TZ'] = 'America/New_York';
+    try {
+      expect(parseRetryAfter(text, NOW)).toBe(ms);
+    } finally {
+      if (before === undefined) delete process.env['TZ'];
+      else process.env['TZ'] = before;
+    }
+  });
+
+  it.each([
     [{ responseCode: 421 }, true, 'transient'],
     [{ responseCode: 451 }, true, 'transient'],
     [{ responseCode: 550 }, true, 'final'],

@@ -235,5 +235,43 @@ export const notificationDescribed: DescribedContract = {
         422: { description: 'A variable is missing.', schema: trioRef('Problem') },
       },
     },
+    'GET /suppressions': {
+      summary: 'Who gets nothing, by channel and recipient',
+      query: { channel, after: text(2_000, { description: 'With `channel`.' }), limit },
+      answers: {
+        200: {
+          description: 'A page.',
+          schema: items(
+            shown({ channel, recipient: anyText, reason: orNull(anyText), createdAt: timeShown }),
+          ),
+        },
+      },
+    },
+    'POST /suppressions': {
+      summary: 'Put recipients on the list; all or none',
+      request: {
+        schema: given(
+          { recipients: list(text(2_000), 1, 500) },
+          { channel: { ...channel, default: 'email' }, reason: text(500) },
+        ),
+        examples: { bounced: { recipients: ['bo@example.org'], reason: 'bounce' } },
+      },
+      answers: {
+        200: { description: 'Those that were not on it.', schema: shown({ channel, added: list(anyText) }) },
+      },
+    },
+    'POST /suppressions/remove': {
+      summary: 'Take recipients off the list',
+      request: {
+        schema: given(
+          { recipients: list(text(2_000), 1, 500) },
+          { channel: { ...channel, default: 'email' } },
+        ),
+        examples: { mail: { recipients: ['nobody@example.org'] } },
+      },
+      answers: {
+        200: { description: 'Those that were on it.', schema: shown({ channel, removed: list(anyText) }) },
+      },
+    },
   },
 };

@@ -37,6 +37,7 @@ import {
 } from './common.js';
 import { notificationDescribed } from './described-notification.js';
 import { readNotification } from './notification-body.js';
+import { suppressionRoutes } from './suppressions.js';
 import { templateRoutes } from './templates.js';
 
 const SCOPE = { kindPrefix: 'notify.' };
@@ -217,6 +218,7 @@ export const notificationContract = defineContract({
     changeAll('cancel', '/notifications/cancel', 'cancelled'),
     changeAll('run-now', '/notifications/send-now', 'accepted'),
     ...templateRoutes,
+    ...suppressionRoutes,
   ],
   deliveries: [{ exchange: 'notifications', routingKey: 'notification.#' }],
   errors: trioErrors,
