@@ -129,7 +129,7 @@ describe('a database that is silent', () => {
     timeout: 60_000,
   }, async () => {
     const { books, warnings } = await drain({
-      answerWithinMs: 1_500,
+      answerWithinMs: 3_000,
       onStep: onceAt('committing', 3, () => toDatabase.silence('server')),
     });
     expect(warnings.map(({ code }) => code)).toContain('database-slow');
@@ -146,7 +146,7 @@ describe('a database that is silent', () => {
     },
     async () => {
       const { books, warnings } = await drain({
-        answerWithinMs: 1_500,
+        answerWithinMs: 3_000,
         onStep: onceAt('prepared', 3, () => toDatabase.silence('server')),
       });
       expect(warnings.length).toBeGreaterThan(0);

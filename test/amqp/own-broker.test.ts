@@ -174,6 +174,7 @@ describe('delayed messages', () => {
 
 describe('limits of a node', () => {
   const MESSAGES = 40;
+  const SOON = { withinMs: 40_000 };
   let connection: amqp.ChannelModel;
   let channel: amqp.ConfirmChannel;
   let blocked = false;
@@ -252,11 +253,15 @@ describe('limits of a node', () => {
     try {
       let confirmed = false;
       // The first publish under an alarm is what the broker stops a connection for.
-      await until('the publisher is stopped', () => {
-        if (blocked) return true;
-        channel.publish('', 'elsewhere', Buffer.from('x'));
-        return false;
-      });
+      await until(
+        'the publisher is stopped',
+        () => {
+          if (blocked) return true;
+          channel.publish('', 'elsewhere', Buffer.from('x'));
+          return false;
+        },
+        SOON,
+      );
       channel.publish('', 'late', Buffer.from('late'), { persistent: true }, () => {
         confirmed = true;
       });
@@ -269,9 +274,9 @@ describe('limits of a node', () => {
         ...{ amqpUrl: vhost.url, pool: database.pool, schema: database.schema, group: 'work' },
         log: { ...SILENT, warn: (fields: object) => void said.push(fields) },
       });
-      await until('the undo says why it waits', () => JSON.stringify(said).includes('low on memory'));
+      await until('the undo says why it waits', () => JSON.stringify(said).includes('low on memory'), SOON);
       await broker.rabbit.ctl(['set_vm_memory_high_watermark', '0.6']);
-      await until('it goes on', () => confirmed);
+      await until('it goes on', () => confirmed, SOON);
       expect((await giving).books).toMatchObject({ moved: MESSAGES, balanced: true });
       expect((await channel.checkQueue('work')).messageCount).toBe(MESSAGES);
     } finally {
