@@ -233,6 +233,16 @@ describe('what is stored', () => {
     ['a token without running', `insert into unbroker.jobs (kind, lease_token) values ('a', 1)`],
     ['done without its end', `insert into unbroker.jobs (kind, state) values ('a', 'done')`],
     ['an end without being done', `insert into unbroker.jobs (kind, finished_at) values ('a', now())`],
+    [
+      'an end while it runs',
+      `insert into unbroker.jobs (kind, state, lease_token, locked_until, locked_by, finished_at)
+       values ('a', 'running', 1, now(), 'w', now())`,
+    ],
+    [
+      'running for nobody',
+      `insert into unbroker.jobs (kind, state, lease_token, locked_until) values ('a', 'running', 1, now())`,
+    ],
+    ['parking without running', `insert into unbroker.jobs (kind, on_lease_expired) values ('a', 'park')`],
     ['no start allowed', `insert into unbroker.jobs (kind, max_attempts) values ('a', 0)`],
     ['too many starts allowed', `insert into unbroker.jobs (kind, max_attempts) values ('a', 1001)`],
     ['a negative count', `insert into unbroker.jobs (kind, attempts) values ('a', -1)`],

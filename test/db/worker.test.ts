@@ -56,6 +56,28 @@ describe('a handler gets', () => {
     expect(seen[0]).toMatchObject({ payload: null, payloadText: null, contentType: 'x/y' });
     expect(seen[0]?.body?.toString('hex')).toBe('ff00');
   });
+
+  test('every field of a job as it was claimed, and a copy: what it does to it changes nothing that is settled', async () => {
+    await db.put('a', [1], {
+      ...{ priority: 3, dedupeKey: 'd', orderingKey: 'o', headers: { h: 1 }, source: 's', maxAttempts: 7 },
+      retryPolicy: { type: 'fixed', delayMs: 1 },
+    });
+    const seen: HandlerJob[] = [];
+    const claimed: unknown[] = [];
+    const worker = work({
+      handlers: {
+        a: (job) => {
+          seen.push({ ...job });
+          Object.assign(job, { id: '0', leaseToken: '0', orderingKey: null });
+        },
+      },
+      onEvent: (event) => event.type === 'claimed' && claimed.push(...event.jobs),
+    });
+    await worker.untilEnded(1);
+    expect(seen).toEqual(claimed.map((job) => ({ ...(job as object), payload: 1 })));
+    expect(seen[0]).toMatchObject({ priority: 3, dedupeKey: 'd', orderingKey: 'o', maxAttempts: 7 });
+    expect((await untilState(seen[0]?.id ?? '', 'done')).attempts).toBe(1);
+  });
 });
 
 describe('outcomes', () => {
