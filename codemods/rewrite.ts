@@ -29,7 +29,7 @@ import { kindReference } from './kind-file.js';
 import { localSymbol } from './origins.js';
 import { bare, contains, eachNode, lineOf } from './syntax.js';
 import { argumentEdits, parameterEdits } from './thread-edits.js';
-import type { NewArgument, NewParameter, Threading } from './threading.js';
+import type { NewArgument, NewParameter, Threading } from './thread-shapes.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
 import type { Publish, Wrap } from './wrap.js';

@@ -6,7 +6,7 @@
 import { ts } from 'ts-morph';
 import { indentAt, type Layout, lineStart, type TextEdit } from './edits.js';
 import type { FileImports } from './imports.js';
-import type { NewArgument, NewParameter } from './threading.js';
+import type { NewArgument, NewParameter } from './thread-shapes.js';
 
 export function parameterEdits(parameter: NewParameter, imports: FileImports, layout: Layout): TextEdit[] {
   const { signature, index } = parameter;

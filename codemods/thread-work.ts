@@ -8,7 +8,7 @@ import type { Passing, Replace, Rewrite } from './rewrite.js';
 import { isSpread } from './rewrite.js';
 import type { ReadSite } from './site.js';
 import { lineOf } from './syntax.js';
-import type { InnerPublish, NewArgument, NewParameter, Threading } from './threading.js';
+import type { InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
 
 interface Site {
   read: ReadSite;

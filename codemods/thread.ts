@@ -9,7 +9,7 @@ import type { Effect } from './effects.js';
 import type { Analysis } from './program.js';
 import type { Resolver } from './resolve.js';
 import { contains, type Fn, lineOf, nameOf, ownCalls } from './syntax.js';
-import type { Threading } from './threading.js';
+import type { Threading } from './thread-shapes.js';
 
 export type ThreadRole = 'function' | 'interface' | 'base' | 'implementation' | 'test double';
 

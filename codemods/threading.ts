@@ -25,52 +25,12 @@ import {
   quote,
   scopeOf,
 } from './syntax.js';
+import type { InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
 import type { Idiom } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
 import type { Key, TransactionScope } from './transactions/scope.js';
 import { waiting } from './waits.js';
 import { type Discovery, namedScopeOf } from './wrappers.js';
-
-/** A parameter that a declaration gets. */
-export interface NewParameter {
-  readonly signature: ts.SignatureDeclaration;
-  readonly index: number;
-  readonly name: string;
-  readonly type: HandleType;
-  /** It may be left out; a text is what it is then. */
-  readonly optional?: true | string;
-}
-
-/** An argument that a call gets, and the `await` that it may lack. */
-export interface NewArgument {
-  readonly call: ts.CallExpression;
-  readonly index: number;
-  readonly text: string;
-  readonly awaits: boolean;
-}
-
-/** A publish that becomes an enqueue on the parameter. */
-export interface InnerPublish {
-  readonly call: ts.CallExpression;
-  readonly statement: ts.Statement;
-  readonly facts: PublishFacts;
-  readonly handle: string;
-  readonly library: Idiom | undefined;
-}
-
-export interface Threading {
-  readonly publishes: readonly InnerPublish[];
-  readonly parameters: readonly NewParameter[];
-  readonly arguments: readonly NewArgument[];
-  /** What uses the parameter instead: a pool's name in its queries. */
-  readonly replacements: readonly { readonly node: ts.Node; readonly text: string }[];
-  /** Calls inside or beside transactions: each is a site, and all of them are rewritten or none. */
-  readonly needs: readonly ts.CallExpression[];
-  readonly families: readonly Family[];
-  readonly obstacles: readonly Obstacle[];
-  /** What else the functions do, which must not run any earlier than it does. */
-  readonly noise: readonly Obstacle[];
-}
 
 /** What a call's transaction is. */
 export interface Reached {

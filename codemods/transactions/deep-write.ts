@@ -13,18 +13,11 @@ import { isConst } from '../origins.js';
 import type { Analysis } from '../program.js';
 import type { Resolver } from '../resolve.js';
 import { contains, eachNode, type Fn, ownCalls, type Scope, scopeOf, unwrapped } from '../syntax.js';
-import type { NewArgument, NewParameter, Threading } from '../threading.js';
+import type { Deep, NewArgument, NewParameter } from '../thread-shapes.js';
 import { waits } from '../waits.js';
 import type { PoolQuery } from './pg-pool.js';
 import type { PoolName } from './pool-name.js';
 import type { Key } from './scope.js';
-
-/** What hands the client down, and where the call itself gets it. */
-export interface Deep {
-  readonly index: number;
-  readonly pool: PoolName;
-  readonly threading: Threading;
-}
 
 const MAX_DEPTH = 3;
 

@@ -20,7 +20,7 @@ import {
   type Scope,
   unwrapped,
 } from '../syntax.js';
-import type { Deep } from './deep-write.js';
+import type { Deep } from '../thread-shapes.js';
 import type { Idiom } from './idiom.js';
 import type { PoolName, PoolNames } from './pool-name.js';
 import type { Key } from './scope.js';
