@@ -267,6 +267,7 @@ export async function odd(id: number): Promise<string> {
   await pool.query('insert into odd (id) values ($1)', [id]);
   return \`
     \${publish('odd.second', { id })}
+    and \${await (async () => { publish('odd.third', { id }); await pool.query('delete from odd'); })()}
   \`;
 }
 `,
@@ -280,7 +281,8 @@ export async function odd(id: number): Promise<string> {
     expect(afterOf(marked.plan, 'odd.ts')).toContain(
       '  // TODO(unbroker) publish-before-write: The message goes out before the write (line 6, ',
     );
-    // Above the statement, and not in the text that it returns.
+    // Above the statement, and not in the text that it returns: the third stands in a line that is text.
+    expect(marked.plan.sites.map((s) => s.kind)).toContain('odd.third');
     expect(afterOf(marked.plan, 'odd.ts')).toMatch(
       / {2}\/\/ TODO\(unbroker\) .*\n {2}return `\n {4}\$\{publish/,
     );
