@@ -520,6 +520,12 @@ describe('receivers that misbehave', () => {
     ['done', 'dead'].includes(state) ||
     (state === 'ready' && (errors.length > 0 || runAt.getTime() > Date.now() + 60_000));
 
+  /** Each try spent an attempt, and there will be another: on a slow machine there may have been more than one. */
+  function expectSpent(job: Job): void {
+    expect([job.state, job.errors.length > 0]).toEqual(['ready', true]);
+    expect(job.attempts).toBe(job.errors.length);
+  }
+
   /** A webhook to it, through the door: the job when its first attempt is over. */
   async function hooked(port: number, scheme = 'http'): Promise<Job> {
     calls = 0;
@@ -569,7 +575,7 @@ describe('receivers that misbehave', () => {
     });
     for (const port of [big, endless]) {
       const job = await hooked(port);
-      expect([job.state, job.attempts]).toEqual(['ready', 1]);
+      expectSpent(job);
       expect(job.errors.at(-1)?.message).toBe(`HPE_HEADER_OVERFLOW calling 127.0.0.1:${port}`);
     }
     expect(written).toBeLessThan(20_000_000);
@@ -607,7 +613,7 @@ describe('receivers that misbehave', () => {
   ])('%s: tried again later', async (_name, answer) => {
     const port = await raw((socket) => socket.end(answer));
     const job = await hooked(port);
-    expect([job.state, job.attempts, job.errors.length]).toEqual(['ready', 1, 1]);
+    expectSpent(job);
   });
 
   it('a switch of protocols: dead at once', async () => {
@@ -629,7 +635,7 @@ describe('receivers that misbehave', () => {
       }),
     );
     const job = await hooked(port, 'https');
-    expect([job.state, job.attempts]).toEqual(['ready', 1]);
+    expectSpent(job);
     expect(got.join('')).not.toContain('secret');
   });
 
@@ -655,7 +661,7 @@ describe('receivers that misbehave', () => {
         socket.end(`HTTP/1.1 429 Slow\r\nretry-after: ${text}\r\ncontent-length: 0\r\n\r\n`),
       );
       const job = await hooked(port);
-      expect([job.state, job.attempts]).toEqual(['ready', 1]);
+      expectSpent(job);
       expect(job.runAt.getTime() - Date.now()).toBeLessThan(3_600_000);
     },
   );
