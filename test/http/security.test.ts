@@ -226,6 +226,12 @@ describe('who changed what is written down', () => {
     expect((await cancel('away')).status).toBe(500);
     await world.database.pool.query('alter table unbroker.operations_away rename to operations');
     expect((await ask(KEYS.ALL, 'GET', `/notifications/${id}`)).body.status).toBe('accepted');
+    // Nor is written down what was taken back: the answer could not be kept.
+    const { pool } = world.database;
+    await pool.query('alter table unbroker.requests add constraint none check (status is null) not valid');
+    expect(await noted(async () => expect((await cancel('unkept')).status).toBe(500))).toEqual([]);
+    await pool.query('alter table unbroker.requests drop constraint none');
+    expect((await ask(KEYS.ALL, 'GET', `/notifications/${id}`)).body.status).toBe('accepted');
     expect(await noted(() => ask(KEYS.READ, 'POST', `/notifications/${id}/cancel`))).toEqual([]);
     expect(await noted(() => ask(KEYS.ALL, 'POST', '/notifications/404/cancel'))).toEqual([]);
     expect(
