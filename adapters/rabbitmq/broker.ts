@@ -5,10 +5,18 @@
  */
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import amqplib, { type Channel, type ChannelModel, type ConsumeMessage, type Message } from 'amqplib';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
 import { askForMessages } from './asking-source.js';
 import { type RawDelivery, readProperties } from './delivery.js';
+import {
+  type CutFrame,
+  type FramedConnection,
+  type KeptProperties,
+  PROPERTIES_AT,
+  readFramesInPlace,
+} from './frame-reader.js';
 import { originalExchange } from './leading-exchange.js';
 import { type ConfirmingChannel, openPublisher, type Publisher } from './publisher.js';
 
@@ -118,7 +126,7 @@ export async function connectBroker(url: string, options: ConnectOptions = {}): 
 type Answered = <T>(asked: Promise<T>, late?: () => Error, maxMs?: number) => Promise<T>;
 
 function openBroker(model: ChannelModel, vhost: string, user: string, answered: Answered): Broker {
-  keepPropertyBytes(model.connection as unknown as FrameReader);
+  readFramesInPlace(model.connection as unknown as FramedConnection, decodeFrame);
   let closing = false;
   const lost = new Promise<Error>((resolve) => {
     let reason: Error | undefined;
@@ -170,7 +178,7 @@ function openBroker(model: ChannelModel, vhost: string, user: string, answered: 
       // The client's close never settles when the socket ends before the broker's answer; left alone, a socket whose other
       // end is gone keeps the process.
       await answered(model.close(), silent, CLOSE_TIMEOUT_MS).catch(() => undefined);
-      (model.connection as unknown as FrameReader).stream.destroy();
+      (model.connection as unknown as FramedConnection).stream.destroy();
     },
   };
 }
@@ -274,66 +282,16 @@ function toDelivery(queue: string, { fields, properties, content }: Message): Ra
   return { queue, exchange, routingKey, redelivered, deliveryTag, propertyBytes, body: content };
 }
 
-/** What stands in for decoded properties in the client's messages. */
-interface KeptProperties {
-  readonly propertyBytes: Buffer;
-}
-
-/** The parts of the client's connection that the hook touches. */
-interface FrameReader {
-  rest: Buffer;
-  readonly maxFrameSize: number;
-  recvSinceLastCheck: boolean;
-  readonly stream: { read(): Buffer | null; destroy(): unknown };
-  recvFrame(): unknown;
-}
-
-interface Frame {
-  readonly type: number;
-  readonly channel: number;
-  readonly payload: Buffer;
-  readonly rest: Buffer;
-}
-
 const requireFrom = createRequire(import.meta.url);
 const libraryFolder = dirname(requireFrom.resolve('amqplib'));
 /** By path: the package does not export it. Pinned and tested at every start for that reason. */
-const frames = requireFrom(join(libraryFolder, 'lib', 'frame.js')) as {
-  parseFrame(bytes: Buffer, maxSize: number): Frame | false;
-  decodeFrame(frame: Frame): unknown;
+const { decodeFrame } = requireFrom(join(libraryFolder, 'lib', 'frame.js')) as {
+  decodeFrame(frame: CutFrame): unknown;
 };
-const HEADER_FRAME = 2;
-/** Class, weight and body size come before flags and property list. */
-const PROPERTIES_AT = 12;
-
-/**
- * Replaces the connection's frame reader by one that leaves the property bytes of content headers alone. Per connection
- * rather than in the codec: it then works whoever loaded the client first, and changes nothing for others in the process.
- */
-function keepPropertyBytes(connection: FrameReader): void {
-  connection.recvFrame = () => {
-    for (;;) {
-      const frame = frames.parseFrame(connection.rest, connection.maxFrameSize);
-      if (frame !== false) {
-        connection.rest = frame.rest;
-        return frame.type === HEADER_FRAME ? readHeaderFrame(frame) : frames.decodeFrame(frame);
-      }
-      const incoming = connection.stream.read();
-      if (incoming === null) return false;
-      connection.recvSinceLastCheck = true;
-      connection.rest = connection.rest.length === 0 ? incoming : Buffer.concat([connection.rest, incoming]);
-    }
-  };
-}
-
-function readHeaderFrame({ channel, payload }: Frame) {
-  const fields: KeptProperties = { propertyBytes: payload.subarray(PROPERTIES_AT) };
-  return { id: payload.readUInt16BE(0), channel, size: Number(payload.readBigUInt64BE(4)), fields };
-}
 
 let hookChecked = false;
 
-/** Runs the hook over a frame that the client itself could not read. */
+/** Runs the reader over a delivery, which the client must read alike, and over a header that the client could not read. */
 function checkFrameHook(): void {
   if (hookChecked) return;
   const { version } = requireFrom(join(libraryFolder, 'package.json')) as { version: string };
@@ -341,8 +299,13 @@ function checkFrameHook(): void {
   const properties = Buffer.from('3000' + '0000000b' + '016e4c' + '0020000000000001' + '02', 'hex');
   const head = Buffer.from('02' + '0001' + '00000000' + '003c' + '0000' + '0000000000000005', 'hex');
   head.writeUInt32BE(PROPERTIES_AT + properties.length, 3);
-  const reader: FrameReader = {
-    rest: Buffer.concat([head, properties, Buffer.of(0xce)]),
+  // Consumer c, tag 2^32 + 1, redelivered, exchange é, routing key k.
+  const deliver = Buffer.from('003c003c' + '0163' + '0000000100000001' + '01' + '02c3a9' + '016b', 'hex');
+  const deliverHead = Buffer.from('010001' + '00000000', 'hex');
+  deliverHead.writeUInt32BE(deliver.length, 3);
+  const end = Buffer.of(0xce);
+  const reader: FramedConnection = {
+    rest: Buffer.concat([deliverHead, deliver, end, head, properties, end]),
     maxFrameSize: FRAME_MAX,
     recvSinceLastCheck: false,
     stream: { read: () => null, destroy: () => undefined },
@@ -350,11 +313,17 @@ function checkFrameHook(): void {
   };
   let works = false;
   try {
-    keepPropertyBytes(reader);
-    const read = reader.recvFrame() as ReturnType<typeof readHeaderFrame>;
+    readFramesInPlace(reader, decodeFrame);
+    const own = decodeFrame({ type: 1, channel: 1, payload: deliver });
+    const alike = isDeepStrictEqual(reader.recvFrame(), own);
+    const read = reader.recvFrame() as { id: number; size: number; fields: KeptProperties };
     const [header] = readProperties(read.fields.propertyBytes).headers;
     works =
-      read.id === 60 && read.size === 5 && header?.value.tag === 'L' && header.value.value === 2n ** 53n + 1n;
+      alike &&
+      read.id === 60 &&
+      read.size === 5 &&
+      header?.value.tag === 'L' &&
+      header.value.value === 2n ** 53n + 1n;
   } catch {
     // Answered below.
   }
