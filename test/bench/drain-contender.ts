@@ -19,17 +19,55 @@ const PREFETCH = 3 * BATCH;
 interface Report {
   readonly perSecond: number;
   readonly rssMb: number;
-  /** CPU of this process, start included. */
+  /** CPU of this process from the first message to the last. */
   readonly nodeUsPerMessage: number;
   /** Rate of the last tenth by that of the first; null when not watched. */
   readonly lastByFirst: number | null;
+  /** Tenth by tenth; empty when not watched. */
+  readonly tenths: readonly Tenth[];
 }
 
-type Measured = Pick<Report, 'perSecond' | 'lastByFirst'>;
+interface Tenth {
+  readonly perSecond: number;
+  /** At its end. */
+  readonly rssMb: number;
+}
+
+type Measured = Omit<Report, 'rssMb'>;
+
+/** Time and CPU from the first message to the last. */
+class Stretch {
+  #startAt = 0;
+  #endAt = 0;
+  #before: NodeJS.CpuUsage | undefined;
+  #used: NodeJS.CpuUsage = { user: 0, system: 0 };
+
+  /** Only the first time counts. */
+  start(): void {
+    if (this.#before !== undefined) return;
+    this.#startAt = performance.now();
+    this.#before = process.cpuUsage();
+  }
+
+  /** Only the last time counts. */
+  end(): void {
+    this.#endAt = performance.now();
+    this.#used = process.cpuUsage(this.#before);
+  }
+
+  measured(): Measured {
+    return {
+      perSecond: MESSAGES_WANTED / ((this.#endAt - this.#startAt) / 1_000),
+      nodeUsPerMessage: Math.round((10 * (this.#used.user + this.#used.system)) / MESSAGES_WANTED) / 10,
+      ...{ lastByFirst: null, tenths: [] },
+    };
+  }
+}
 
 let rssMb = 0;
+const rssNow = (): number => Math.round(process.memoryUsage.rss() / 1_048_576);
 const watch = setInterval(() => {
-  rssMb = Math.max(rssMb, process.memoryUsage.rss() / 1_048_576);
+  rssMb = Math.max(rssMb, rssNow());
 }, 50);
 
 /** From dist, as a user gets it: the loader of TypeScript adds calls to every closure. */
@@ -41,9 +79,8 @@ async function unbroker(): Promise<Measured> {
   const { createStore } = (await built('src/jobs/store.js')) as typeof Stores;
   const { SILENT } = (await built('src/log.js')) as typeof Logs;
   const pool = new pg.Pool({ connectionString: DATABASE_URL, max: 3 });
-  let startedAt = 0;
-  let endedAt = 0;
-  const marks: { readonly at: number; readonly taken: number }[] = [];
+  const stretch = new Stretch();
+  const marks: { readonly at: number; readonly taken: number; readonly rssMb: number }[] = [];
   const result = await drainGroup({
     ...{ amqpUrl: AMQP_URL, pool, store: createStore(), log: SILENT },
     group: {
@@ -52,10 +89,10 @@ async function unbroker(): Promise<Measured> {
     },
     rules: compileRules([{ match: { queue: '*' }, kind: 'bench' }]),
     onStep: (step) => {
-      if (step === 'prepared' && startedAt === 0) startedAt = performance.now();
-      if (step === 'fenced') endedAt = performance.now();
+      if (step === 'prepared') stretch.start();
+      if (step === 'fenced') stretch.end();
     },
-    onProgress: ({ taken }) => marks.push({ at: performance.now(), taken }),
+    onProgress: ({ taken }) => marks.push({ at: performance.now(), taken, rssMb: rssNow() }),
   });
   await pool.end();
   if (!result.books.balanced || result.books.rows !== MESSAGES_WANTED)
@@ -65,10 +102,11 @@ async function unbroker(): Promise<Measured> {
     const b = marks.find(({ taken }) => taken >= to * MESSAGES_WANTED);
     return a && b ? (b.taken - a.taken) / (b.at - a.at) : Number.NaN;
   };
-  return {
-    perSecond: MESSAGES_WANTED / ((endedAt - startedAt) / 1_000),
-    lastByFirst: rate(0.9, 1) / rate(0.02, 0.12),
-  };
+  const tenths = Array.from({ length: 10 }, (_, tenth) => ({
+    perSecond: Math.round(1_000 * rate(tenth / 10, (tenth + 1) / 10)),
+    rssMb: marks.find(({ taken }) => taken >= ((tenth + 1) / 10) * MESSAGES_WANTED)?.rssMb ?? 0,
+  }));
+  return { ...stretch.measured(), lastByFirst: rate(0.9, 1) / rate(0.02, 0.12), tenths };
 }
 
 interface Taken {
@@ -82,7 +120,7 @@ async function consume(store: ((batch: readonly Taken[]) => Promise<void>) | nul
   const connection = await amqp.connect(AMQP_URL, { noDelay: true });
   const channel = await connection.createChannel();
   await channel.prefetch(PREFETCH);
-  let startedAt = 0;
+  const stretch = new Stretch();
   let count = 0;
   let buffer: Taken[] = [];
   let storing = Promise.resolve();
@@ -98,7 +136,7 @@ async function consume(store: ((batch: readonly Taken[]) => Promise<void>) | nul
     };
     void channel.consume(QUEUE, (message) => {
       if (message === null) return reject(new Error('cancelled'));
-      if (startedAt === 0) startedAt = performance.now();
+      stretch.start();
       count += 1;
       buffer.push({
         tag: message.fields.deliveryTag,
@@ -112,9 +150,9 @@ async function consume(store: ((batch: readonly Taken[]) => Promise<void>) | nul
     });
   });
   await channel.checkQueue(QUEUE);
-  const perSecond = MESSAGES_WANTED / ((performance.now() - startedAt) / 1_000);
+  stretch.end();
   await connection.close();
-  return { perSecond, lastByFirst: null };
+  return stretch.measured();
 }
 
 /** Multi-row insert of jobs and raw bytes, the bytes as one value each batch: the fastest form that we know. */
@@ -162,13 +200,14 @@ async function pipeline(): Promise<Measured> {
 
 async function insert(): Promise<Measured> {
   const { store, end } = await inserter();
-  const startedAt = performance.now();
+  const stretch = new Stretch();
+  stretch.start();
   for (let from = 0; from < MESSAGES_WANTED; from += BATCH) {
     await store(Array.from({ length: BATCH }, (_, index) => benchMessage(from + index)));
   }
-  const perSecond = MESSAGES_WANTED / ((performance.now() - startedAt) / 1_000);
+  stretch.end();
   await end();
-  return { perSecond, lastByFirst: null };
+  return stretch.measured();
 }
 
 /** About 1 KB of JSON, a message id and two headers. */
@@ -205,11 +244,8 @@ const modes: Readonly<Record<string, () => Promise<Measured>>> = {
 };
 const mode = modes[MODE];
 if (mode !== undefined) {
-  const before = process.cpuUsage();
   const result = await mode();
-  const { user, system } = process.cpuUsage(before);
   clearInterval(watch);
-  const nodeUsPerMessage = Math.round((user + system) / MESSAGES_WANTED);
-  const report: Report = { ...result, rssMb: Math.round(rssMb), nodeUsPerMessage };
+  const report: Report = { ...result, rssMb };
   process.stdout.write(`${JSON.stringify(report)}\n`);
 } else clearInterval(watch);

@@ -16,6 +16,7 @@ import {
 } from '../support/services.js';
 import { type BenchResult, SERVER_SETTINGS } from './bench.js';
 import { benchMessage } from './drain-contender.js';
+import { Meter } from './meter.js';
 import { interleave, median, pairedRatio, range, round } from './rounds.js';
 import { say } from './say.js';
 import { table } from './table.js';
@@ -26,14 +27,19 @@ type QueueType = 'classic' | 'quorum';
 interface Figure {
   readonly perSecond: number;
   readonly rssMb: number;
-  /** CPU of the process, start included. */
+  /** CPU of the process from the first message to the last. */
   readonly nodeUsPerMessage: number;
+  /** CPU of Postgres, connecting and closing the books included; null when its processes cannot be seen. */
+  readonly postgresUsPerMessage: number | null;
   readonly lastByFirst: number | null;
+  readonly tenths: readonly { readonly perSecond: number; readonly rssMb: number }[];
 }
 
 const CONTENDER = fileURLToPath(new URL('drain-contender.ts', import.meta.url));
 const WITHIN_MS = 600_000;
-/** Confirms are awaited this often, so that the broker is never far behind the publisher. */
+/** Long enough that what the compiler of Node takes to get warm does not count for more than it does in a real drain. */
+const MESSAGES = 200_000;
+/** Confirms are awaited this often, those of the window before: the broker is never far behind the publisher. */
 const PUBLISH_WINDOW = 5_000;
 
 export async function benchDrain(options: {
@@ -42,13 +48,8 @@ export async function benchDrain(options: {
   /** A long queue, drained by us alone: does it keep its pace and its memory? */
   readonly million: boolean;
 }): Promise<BenchResult> {
-  const messages = options.quick
-    ? options.million
-      ? 200_000
-      : 20_000
-    : options.million
-      ? 1_000_000
-      : 100_000;
+  const { quick, million } = options;
+  const messages = million ? (quick ? 200_000 : 1_000_000) : quick ? 20_000 : MESSAGES;
   const [postgres, rabbit] = await Promise.all([
     startPostgres({ controllable: true, settings: SERVER_SETTINGS }),
     startRabbit({ controllable: true }),
@@ -63,13 +64,15 @@ export async function benchDrain(options: {
     ),
     'classic insert',
   ] as const;
-  const cases = options.million ? (['classic unbroker'] as const) : all;
+  const cases = million ? (['classic unbroker'] as const) : all;
   try {
     const figures = await interleave(cases, options.rounds, async (name) => {
       const [type, mode] = name.split(' ') as [QueueType, Mode];
-      const figure = await measure(postgres, rabbit, type, mode, messages);
+      // The limits are only for orientation.
+      const beside = mode === 'consume' || mode === 'insert';
+      const figure = await measure(postgres, rabbit, type, mode, beside ? messages / 4 : messages);
       say(
-        `${name}: ${Math.round(figure.perSecond)}/s, ${figure.nodeUsPerMessage} us of Node a message, ${figure.rssMb} MB`,
+        `${name}: ${Math.round(figure.perSecond)}/s, ${figure.nodeUsPerMessage} us of Node a message, ${figure.postgresUsPerMessage} of Postgres, ${figure.rssMb} MB`,
       );
       return figure;
     });
@@ -93,10 +96,14 @@ async function measure(
     if (mode !== 'insert') await fill(vhost.url, type, messages);
     await database.pool.query('checkpoint');
     const env = { MODE: mode, AMQP_URL: vhost.url, DATABASE_URL: database.url, MESSAGES: String(messages) };
+    const meter = await Meter.open(database.pool);
+    await meter.start();
     const child = startScript(CONTENDER, [], { env });
     const { code } = await child.waitForExit(WITHIN_MS);
+    const { cpuUs } = await meter.stop();
     if (code !== 0) throw new Error(`${type} ${mode} ended with ${code}: ${child.stderr.slice(-3_000)}`);
-    return JSON.parse(child.stdout) as Figure;
+    const postgresUsPerMessage = cpuUs === null ? null : round(cpuUs / messages, 1);
+    return { ...(JSON.parse(child.stdout) as Figure), postgresUsPerMessage };
   } finally {
     await Promise.all([database.close(), vhost.close()]);
   }
@@ -107,6 +114,7 @@ export async function fill(url: string, type: QueueType, messages: number, ids =
   const connection = await amqp.connect(url, { noDelay: true });
   const channel = await connection.createConfirmChannel();
   await channel.assertQueue('bench', { durable: true, arguments: { 'x-queue-type': type } });
+  let confirmed = Promise.resolve();
   for (let from = 0; from < messages; from += PUBLISH_WINDOW) {
     for (let index = from; index < Math.min(from + PUBLISH_WINDOW, messages); index += 1) {
       const { body, headers, messageId } = benchMessage(index);
@@ -117,8 +125,11 @@ export async function fill(url: string, type: QueueType, messages: number, ids =
         ...(ids ? { messageId } : {}),
       });
     }
-    await channel.waitForConfirms();
+    const before = confirmed;
+    confirmed = channel.waitForConfirms();
+    await before;
   }
+  await confirmed;
   await connection.close();
 }
 
@@ -144,16 +155,18 @@ function report(
   const classic = figuresOf('classic');
   const quorum = figuresOf('quorum');
   const insert = round(median(rates('classic insert')));
-  const rows = Object.keys(figures).map((name) => [
+  const rows = Object.entries(figures).map(([name, each]) => [
     name,
     range(rates(name)),
-    String(Math.max(...(figures[name] ?? []).map(({ rssMb }) => rssMb))),
+    range(each.map(({ nodeUsPerMessage }) => nodeUsPerMessage)),
+    range(each.map(({ postgresUsPerMessage }) => postgresUsPerMessage ?? Number.NaN)),
+    String(Math.max(...each.map(({ rssMb }) => rssMb))),
   ]);
   return {
     json: { ...classic, insert, quorum, messages, rabbitmq: version },
     text: [
       `${messages.toLocaleString('en')} persistent messages of 1 KB, RabbitMQ ${version}, messages per second, median (range)`,
-      table(['', 'messages/s', 'RSS MB'], rows),
+      table(['', 'messages/s', 'Node us a message', 'Postgres us', 'RSS MB'], rows),
       `unbroker ÷ bare loop: classic ${classic.ratio}, quorum ${quorum.ratio}; last tenth ÷ first: ${classic.lastByFirst}, ${quorum.lastByFirst}`,
     ].join('\n'),
   };
@@ -163,8 +176,19 @@ function reportLong(figures: readonly Figure[], messages: number, version: strin
   const perSecond = round(median(figures.map((each) => each.perSecond)));
   const lastByFirst = round(median(figures.map((each) => each.lastByFirst ?? Number.NaN)), 2);
   const rssMb = Math.max(...figures.map((each) => each.rssMb));
+  const rows = Array.from({ length: 10 }, (_, tenth) => [
+    String(tenth + 1),
+    range(figures.map((each) => each.tenths[tenth]?.perSecond ?? Number.NaN)),
+    range(figures.map((each) => each.tenths[tenth]?.rssMb ?? Number.NaN)),
+  ]);
   return {
-    json: { unbroker: perSecond, lastByFirst, rssMb, messages, rabbitmq: version },
-    text: `${messages.toLocaleString('en')} messages, RabbitMQ ${version}: ${perSecond}/s, last tenth ÷ first ${lastByFirst}, RSS at most ${rssMb} MB`,
+    json: {
+      ...{ unbroker: perSecond, lastByFirst, rssMb, messages, rabbitmq: version },
+      tenths: figures.map(({ tenths }) => tenths),
+    },
+    text: [
+      `${messages.toLocaleString('en')} messages, RabbitMQ ${version}: ${perSecond}/s, last tenth ÷ first ${lastByFirst}, RSS at most ${rssMb} MB`,
+      table(['tenth', 'messages/s', 'RSS MB at its end'], rows),
+    ].join('\n'),
   };
 }
