@@ -1,6 +1,5 @@
 /** A drain that is cut short anywhere goes on where it was; what it cannot know it refuses to guess. */
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import amqp from 'amqplib';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
@@ -281,8 +280,12 @@ describe('what it refuses', () => {
 
 test('what arrives meanwhile is imported and counted apart', async () => {
   await fill(200);
-  const draining = drain({ rate: 200 });
-  await sleep(500);
+  let counted = (): void => undefined;
+  const begun = new Promise<void>((resolve) => {
+    counted = resolve;
+  });
+  const draining = drain({ rate: 100, onStep: () => counted() });
+  await begun;
   await fill(10);
   expect((await draining).books).toMatchObject({ initial: 200, arrived: 10, rows: 210, balanced: true });
 });
@@ -303,16 +306,18 @@ test('one id with two contents: both are rows, and the books and the log say how
 });
 
 test('the pool’s clients go back as they came, however many groups there are', async () => {
-  const listeners = async (): Promise<number[]> => {
+  const most = async (): Promise<number> => {
     const clients = await Promise.all(Array.from({ length: 4 }, () => world.database.pool.connect()));
     const counts = clients.map((client) => client.listenerCount('error'));
     for (const client of clients) client.release();
-    return counts;
+    return Math.max(...counts);
   };
-  const before = await listeners();
+  // The pool listens to a client from its first return on, and makes a new one when it likes.
+  await most();
+  const before = await most();
   for (let group = 0; group < 2; group += 1) {
     await fill(2);
     await drain();
   }
-  expect(await listeners()).toEqual(before);
+  expect(await most()).toBeLessThanOrEqual(before);
 });
