@@ -8,7 +8,7 @@ import { ts } from 'ts-morph';
 import type { Callers, Family } from '../callers.js';
 import type { Effects, PgQuery } from '../effects.js';
 import { POOL_OR_CLIENT } from '../handle-types.js';
-import { combinator, enclosures } from '../hazards.js';
+import { enclosures } from '../hazards.js';
 import { isConst } from '../origins.js';
 import type { Analysis } from '../program.js';
 import type { Resolver } from '../resolve.js';
@@ -97,7 +97,6 @@ export class DeepWrites {
     return [...known].every(
       (call) =>
         scopeOf(call) === fn &&
-        combinator(call) === undefined &&
         !enclosures(call, body).some((o) => o.code === 'catch-swallows' || o.code === 'finally-block'),
     );
   }
