@@ -197,14 +197,16 @@ function decide(
   const { fingerprint: print } = message;
   const identity = identities[0] as string;
   const here = before.get(identity) ?? new Set();
-  const same =
-    answers.some((answer) => answer.same) || identities.some((name) => before.get(name)?.has(print) === true);
+  const takenBefore = answers.some((answer) => answer.same);
+  const inHand = identities.some((name) => before.get(name)?.has(print) === true);
+  const same = takenBefore || inHand;
   const otherContents =
     answers[0]?.otherContents === true || (each.named && here.size > 0 && !here.has(print));
   before.set(identity, here.add(print));
   return {
     message,
-    verdict: judge(each, { same, otherContents }, inDoubt),
+    // Both in hand at once are two messages, whatever flag they carry.
+    verdict: judge(takenBefore ? each : { ...each, mayBeBack: false }, { same, otherContents }, inDoubt),
     key: { identity, fingerprint: print },
   };
 }

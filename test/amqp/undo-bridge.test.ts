@@ -117,15 +117,15 @@ test.each([true, false])('with ids: %s; there and back, cut in the middle, and t
 test('an id that came twice: the second has no job, and both go back', async () => {
   for (let n = 0; n < 3; n += 1) await world.publish('', 'work', { n }, { messageId: `m${n >> 1}` });
   await world.publish('', 'work', { n: 0 }, { messageId: 'm0' });
-  // Not looked at before: what is flagged redelivered would be taken for one that came back.
+  // Flagged redelivered by the look: no reason to take two that are in hand for one that came back.
+  const before = await contents();
   const [taken] = (await take()).groups;
   expect(taken?.counts).toMatchObject({ messages: 4, repeats: 1, otherContents: 1 });
   const proof = await verify();
   expect(proof).toMatchObject({ findings: [], balanced: true, excluded: 1 });
   expect(proof.remarks.join()).toMatch(/1 came again with id and contents/);
   expect((await undo()).books).toMatchObject({ moved: 4, balanced: true });
-  const bodies = (await contents()).map((text) => text.split(' ')[1]);
-  expect(bodies).toEqual(['{"n":0}', '{"n":1}', '{"n":2}', '{"n":0}']);
+  expect(await contents()).toEqual(before);
 });
 
 test('without ids after an interruption: what could be doubled is told by verify and by undo', async () => {
