@@ -5,8 +5,9 @@
 
 import { ts } from 'ts-morph';
 import type { Databases } from './databases.js';
+import { dispatchOf } from './dispatch.js';
 import { type Effect, type Effects, isWrite } from './effects.js';
-import { callbackObstacle, enclosures } from './hazards.js';
+import { callbackObstacle, enclosures, follows, statementOf } from './hazards.js';
 import { localSymbol } from './origins.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
@@ -35,7 +36,8 @@ export class Contexts {
       ...enclosures(call, scope).filter((o) => o.code !== 'finally-block'),
     ];
     if (own.length > 0 || around.length > 0) return obstacles;
-    return [...obstacles, { code: 'no-write', what: describe(scope) }];
+    const dispatched = dispatchOf(scope, this.resolver);
+    return [...obstacles, dispatched ?? { code: 'no-write', what: describe(scope) }];
   }
 
   /** Writes to a database that is no Postgres, in the function of a publish that has a pg transaction too. */
@@ -120,6 +122,28 @@ export class Contexts {
   private elsewhere(effects: readonly Effect[], scope: Scope): Obstacle[] {
     const last = effects.at(-1);
     if (last === undefined) return [];
+    const more = [...this.severalCommits(effects, scope), ...storedMessage(effects)];
+    return [...more, ...this.notHere(last, effects, scope)];
+  }
+
+  /** Commits one after the other, each behind a call of the repository's own: which of them owns the job? */
+  private severalCommits(effects: readonly Effect[], scope: Scope): Obstacle[] {
+    const commits = effects.filter(
+      ({ kind, source, direct }) =>
+        kind === 'pg-transaction' &&
+        !direct &&
+        ts.isCallExpression(source) &&
+        this.effects.transactionWord(source) === 'commit',
+    );
+    const statements = [...new Set(commits.flatMap(({ at }) => statementOf(at) ?? []))];
+    const [first, ...later] = statements;
+    const then = first === undefined ? [] : later.filter((s) => follows(first, s, scope).reachable);
+    return first === undefined || then.length === 0
+      ? []
+      : [{ code: 'two-commits', what: [first, ...then].map((s) => `line ${lineOf(s)}`).join(', ') }];
+  }
+
+  private notHere(last: Effect, effects: readonly Effect[], scope: Scope): Obstacle[] {
     const array = this.arrayForm(effects, scope);
     if (array !== undefined) return [array];
     const query = ts.isCallExpression(last.at) ? this.effects.pgQuery(last.at) : undefined;
@@ -213,7 +237,7 @@ export class Contexts {
   /** A publish in a nested function: judge what the function around it does. */
   private around(call: ts.CallExpression, scope: Scope): Obstacle[] {
     if (ts.isSourceFile(scope)) return [];
-    const callback = callbackObstacle(scope);
+    const callback = dispatchOf(scope, this.resolver) ?? callbackObstacle(scope);
     const outer = scopeOf(scope);
     if (callback === undefined || ts.isSourceFile(outer)) return [];
     const writes = this.effects
@@ -250,3 +274,16 @@ export class Contexts {
     return undefined;
   }
 }
+
+/** A builder's write to a table for messages: `trx('domain_event').insert(…)`. */
+function storedMessage(effects: readonly Effect[]): Obstacle[] {
+  for (const { kind, source } of effects) {
+    if (kind !== 'orm' || !ts.isCallExpression(source)) continue;
+    const table = MESSAGE_TABLE.exec(source.getText())?.[1];
+    if (table !== undefined && /\.insert\w*\(/.test(source.getText()))
+      return [{ code: 'already-transactional', what: `insert into ${table}, line ${lineOf(source)}` }];
+  }
+  return [];
+}
+
+const MESSAGE_TABLE = /\(\s*['"`]([\w.]*(?:outbox|domain_?event)\w*)['"`]\s*\)/i;

@@ -47,6 +47,17 @@ export const REASONS = [
     next: 'Leave it on the broker, or make it an HTTP call',
   },
   {
+    code: 'indirect-dispatch',
+    message:
+      'The message goes out when an in-process event does ({what}), and the write is where that event is emitted',
+    next: 'Enqueue where the row is written, on that transaction, and remove the listener',
+  },
+  {
+    code: 'after-commit-hook',
+    message: 'The publish runs in a hook of commits ({what}), for whatever was put off until then',
+    next: 'Enqueue where the row is written, on that transaction, and remove the hook last',
+  },
+  {
     code: 'no-write',
     message: 'No database write was seen in {what}: there is no row to keep in step with',
     next: 'Nothing is lost here by a failed commit; enqueue by hand when the consumer has moved',

@@ -6,6 +6,7 @@
 
 import { ts } from 'ts-morph';
 import { type CodemodConfig, checkWrappers, type WrapperOverride } from './config.js';
+import { dispatchOf } from './dispatch.js';
 import type { Effect, Effects } from './effects.js';
 import { calledName } from './origins.js';
 import { classOf } from './packages.js';
@@ -167,6 +168,8 @@ class Search {
   /** Undefined: this function does business of its own (it touches a database), so its publishes are call sites. */
   private judge(fn: Fn, publishes: readonly ts.CallExpression[]): Wrapper | undefined {
     if (fn.body === undefined || nameOf(fn) === undefined) return undefined;
+    // Run by an emitter or a hook and called by nobody: the publish inside is a call site that has to be told of.
+    if (dispatchOf(fn, this.resolver) !== undefined && this.callsOf([fn]).length === 0) return undefined;
     const found = this.effects.of(fn.body);
     if (found.some((e) => e.kind !== 'transport' && e.kind !== 'broker')) return undefined;
     if (ownCalls(fn.body).some((call) => this.effects.mayWrite(call))) return undefined;

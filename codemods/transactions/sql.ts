@@ -45,13 +45,16 @@ export function classifySql(text: string): SqlKind {
 const PURE_FUNCTION =
   /^(?:count|now|version|current_\w+|pg_\w+|coalesce|greatest|least|max|min|sum|avg|lower|upper|length|exists|unnest|generate_series|json\w*|array_\w+|string_\w+|regexp_\w+|date_\w+|to_\w+|extract|distinct)$/;
 
-/** `select f($1)` and `select * from f($1)` call a function, which may write; one in a query over a table reads. */
+/**
+ * `select f($1)` and `select * from f($1)` call a function, which may write; one in a query over a table reads. A name
+ * that is put in at run time comes as `$`.
+ */
 function selectKind(sql: string): SqlKind {
-  const source = /\bfrom\s+([\w.]+)\s*(\()?/.exec(sql);
+  const source = /\bfrom\s+([\w.$]+)\s*(\()?/.exec(sql);
   if (source !== null) {
     return source[2] !== undefined && !PURE_FUNCTION.test(source[1] ?? '') ? 'unknown' : 'read';
   }
-  const called = /^select\s+([\w.]+)\s*\(/.exec(sql)?.[1];
+  const called = /^select\s+([\w.$]+)\s*\(/.exec(sql)?.[1];
   return called !== undefined && !PURE_FUNCTION.test(called) ? 'unknown' : 'read';
 }
 

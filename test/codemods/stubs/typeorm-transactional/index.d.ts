@@ -3,4 +3,5 @@ export declare enum Propagation {
   REQUIRED = 'REQUIRED',
   NOT_SUPPORTED = 'NOT_SUPPORTED',
 }
+export declare function runOnTransactionCommit(run: () => void): void;
 export declare function Transactional(options?: { propagation?: Propagation }): MethodDecorator;
