@@ -69,6 +69,8 @@ const FIRST_PREFETCH = 16;
 const PREFETCH_BATCHES = 4;
 /** A buffer that got nothing for this long is written though it is short. */
 const SHORT_AFTER_MS = 10;
+/** The same while others are under way: waiting for more then costs nothing, and a short batch costs a transaction. */
+const SHORT_BESIDE_AFTER_MS = 1_000;
 const ZERO_READINGS = 3;
 const ZERO_PAUSE_MS = 150;
 /** Messages that are counted but not delivered: another consumer is active, or the queue has no leader. */
@@ -209,7 +211,9 @@ export class Importer {
         state.delivered += 1;
         state.lastAt = performance.now();
         state.meanBytes += (delivery.body.length - state.meanBytes) / Math.min(state.delivered, 100);
-        this.#wake();
+        // What only adds to a batch wakes nobody: a look at the buffers costs more than a message.
+        const { length } = state.buffer;
+        if (length === 1 || length >= Math.min(this.options.maxBatch, state.prefetch)) this.#wake();
       },
       onEnd: (reason) => this.#fail(reason),
     });
@@ -228,7 +232,8 @@ export class Importer {
       if (buffer.length === 0) continue;
       const full = available(buffer, this.options.maxBatch);
       const complete = full < buffer.length || full >= this.options.maxBatch || full >= state.prefetch;
-      if (!complete && now - state.lastAt < SHORT_AFTER_MS) continue;
+      const shortAfterMs = this.#tail === undefined ? SHORT_AFTER_MS : SHORT_BESIDE_AFTER_MS;
+      if (!complete && now - state.lastAt < shortAfterMs) continue;
       const open = [...this.#open.values()].map(({ size }) => size);
       const size = fitBatchSize(open, full);
       if (size > 0) return this.#prepare(state, buffer.splice(0, size));
@@ -341,11 +346,17 @@ export class Importer {
     return this.#states.find((state) => state.facts.name === queue) as QueueState;
   }
 
-  /** Waits for what is on its way and marks what is proved. False when there was nothing to do. */
+  /** Waits for something of what is on its way, or marks what is proved. False when there was nothing to do. */
   async #settleOne(): Promise<boolean> {
-    if (this.#tail !== undefined) {
-      await this.#tail;
-      this.#tail = undefined;
+    const tail = this.#tail;
+    if (tail !== undefined) {
+      const settled = tail.then(() => {
+        if (this.#tail === tail) this.#tail = undefined;
+        this.#wake();
+      });
+      // Whichever comes first: a batch that is full meanwhile need not wait for those on their way. A failure wakes nobody, or
+      // the pause would end first and nothing would be thrown.
+      await Promise.race([settled, this.#pause(SHORT_AFTER_MS)]);
       return true;
     }
     if (this.#open.size === 0) return false;
