@@ -2,8 +2,10 @@
  * Writes one batch: job rows and ledger rows in one transaction on one client. A payload that the database refuses
  * costs its batch one repetition and itself its place in `payload`, never the drain.
  */
+import type { Drawn } from '../../src/jobs/import.js';
 import type { ImportedJob, Queryable } from '../../src/jobs/job.js';
 import type { Store } from '../../src/jobs/store.js';
+import type { BatchPlace } from './batch-place.js';
 import type { Delivery } from './delivery.js';
 import { type Outcome, UNMAPPED } from './fate.js';
 import type { AbsorbedRow, Ledger } from './ledger.js';
@@ -56,6 +58,8 @@ export interface RowsWriter {
   readonly ledger: Ledger;
   readonly run: { readonly id: string; readonly holder: string; readonly leaseMs: number };
   readonly onStep: (step: DrainStep) => void;
+  /** Behind which batch it comes; without one it is alone. */
+  readonly place?: BatchPlace | undefined;
   /** More to write in the batch's transaction. */
   readonly also?: ((client: Queryable, batch: string) => Promise<void>) | undefined;
   /** The message of these rows mapped again, its body parsed: after the database refused a batch. */
@@ -96,8 +100,9 @@ export async function writeRows(
   batch: WrittenBatch,
   acked: readonly string[],
 ): Promise<WriteResult> {
+  const ids: DrawnIds = { drawn: null };
   const write = async (version: WrittenBatch): Promise<WriteResult> => ({
-    id: await tryWrite(writer, version, acked),
+    id: await tryWrite(writer, version, acked, ids),
     written: version,
   });
   try {
@@ -122,19 +127,33 @@ function writeOut(messages: readonly PreparedMessage[]): PlacedRows[] {
   }));
 }
 
+/** Kept when the batch is written again: its jobs stay in front of those of the batch behind it. */
+interface DrawnIds {
+  drawn: { readonly count: number; readonly ids: Drawn } | null;
+}
+
 async function tryWrite(
-  { client, ledger, run, onStep, also }: RowsWriter,
+  { client, ledger, run, onStep, place, also }: RowsWriter,
   batch: WrittenBatch,
   acked: readonly string[],
+  ids: DrawnIds,
 ): Promise<string> {
   const jobs = batch.rows.map(({ rows }) => rows.job).filter((job) => job !== null);
+  // Before the transaction: its time is when its jobs may start, and they are claimed by that first.
+  await place?.mayDraw();
   await client.query(BEGIN);
   try {
-    const drawn = await ledger.jobs.draw(client, jobs.length);
+    if (ids.drawn?.count !== jobs.length) {
+      ids.drawn = { count: jobs.length, ids: await ledger.jobs.draw(client, jobs.length) };
+    }
+    place?.drew();
+    const drawn = ids.drawn.ids;
     await ledger.jobs.insert(client, jobs, drawn);
     onStep('imported');
+    await place?.mayRecord();
     // It locks the run's row: from here on the next batch waits for this one's commit.
     const id = await ledger.record(client, run, { ...batch, ...countsOf(batch) }, acked);
+    place?.recorded();
     if (id === null) throw leaseLost();
     await ledger.writeRows(client, id, batch.rows, drawn.ids);
     await also?.(client, id);

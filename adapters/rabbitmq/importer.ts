@@ -7,6 +7,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnbrokerError } from '../../src/errors.js';
 import type { Queryable } from '../../src/jobs/job.js';
+import { BatchPlace } from './batch-place.js';
 import {
   countsOf,
   type PreparedMessage,
@@ -118,6 +119,8 @@ export class Importer {
   #wake: () => void = () => undefined;
   /** The last batch's way through the database to its ack; it settles after all before it. */
   #tail: Promise<void> | undefined;
+  /** The last batch's place among those that are written side by side. */
+  #place: BatchPlace | undefined;
   /** What each client is busy with. */
   readonly #lanes: Promise<void>[];
   /** Bodies are parsed here once the database has refused one: traffic is mostly JSON or mostly not. */
@@ -280,7 +283,9 @@ export class Importer {
     const lane = key % this.#lanes.length;
     await this.#lanes[lane];
     if (this.#failure !== undefined) throw this.#failure;
-    const way = this.#commitAndAck(key, batch, this.options.clients[lane] as Queryable, this.#tail);
+    this.#place = new BatchPlace(this.#place);
+    const client = this.options.clients[lane] as Queryable;
+    const way = this.#commitAndAck(key, batch, client, this.#place, this.#tail);
     this.#lanes[lane] = way;
     this.#tail = way;
     // Observed when it is awaited; until then an early failure must not count as unhandled.
@@ -292,6 +297,7 @@ export class Importer {
     key: number,
     batch: WrittenBatch,
     client: Queryable,
+    place: BatchPlace,
     before: Promise<void> | undefined,
   ): Promise<void> {
     const { writer, onProgress } = this.options;
@@ -303,7 +309,7 @@ export class Importer {
       const mapped = mapDelivery(delivery, state.facts, this.#context());
       return { delivery, fingerprint: print, position: placed.position, mapped };
     };
-    const { id, written } = await this.#commit({ ...writer, client, reopen }, batch, before);
+    const { id, written } = await this.#commit({ ...writer, client, reopen, place }, batch, before);
     writer.onStep('committed');
     this.#totals = addTotals(this.#totals, written);
     const open = this.#open.get(key) as OpenBatch;
@@ -339,6 +345,8 @@ export class Importer {
     } catch (error) {
       await before?.catch(() => undefined);
       throw error;
+    } finally {
+      writer.place?.leave();
     }
   }
 
