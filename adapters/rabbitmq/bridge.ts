@@ -23,6 +23,7 @@ import { Findings, sumFindings } from './findings.js';
 import { Intake, type QueueStanding } from './intake.js';
 import { type GroupRun, type LateBatch, LateWriter, type QueueToBridge } from './late-writer.js';
 import { createLedger, type Ledger, type RunKey, type RunMode, type RunRow } from './ledger.js';
+import { tellsOfLoss } from './lost-connection.js';
 import { sourceOf } from './mapping.js';
 import { leaseLost, RunLease } from './run-lease.js';
 
@@ -317,7 +318,7 @@ class Bridge {
 
   /** Once it was connected, whatever a server says while it comes back is waited out. */
   heals(error: unknown): boolean {
-    if (isLostConnection(error)) return this.#progress.connections > 0;
+    if (mayHeal(error)) return this.#progress.connections > 0;
     return false;
   }
 }
@@ -354,12 +355,11 @@ const HEALING = new Set([
  * Lost connections and what servers say while they start or stop, in the words of both clients. A missing table, a bug or
  * a lost lease only repeats itself.
  */
-function isLostConnection(error: unknown): boolean {
+function mayHeal(error: unknown): boolean {
   if (error instanceof UnbrokerError) return HEALING.has(error.code);
   if (error instanceof TypeError || error instanceof RangeError) return false;
   const { code } = error as { code?: unknown };
   if (typeof code === 'number') return true;
   if (typeof code === 'string') return /^(08|57|53|25|40|55P03|E[A-Z]+$)/.test(code);
-  const message = error instanceof Error ? error.message : '';
-  return /connect|channel|closed|heartbeat|consumer|terminat|timeout|socket|not queryable/i.test(message);
+  return tellsOfLoss(error);
 }

@@ -16,6 +16,7 @@ import { borrowClient, type DrainClient, type DrainPool, patientClient, returnCl
 import type { Rules } from './drain-config.js';
 import { type ImportEnd, Importer, type QueueToDrain } from './importer.js';
 import { createLedger, type Ledger, type RunKey, type RunRow } from './ledger.js';
+import { isLostConnection } from './lost-connection.js';
 import { sourceOf } from './mapping.js';
 import { findPosition, type Position, type WhenAmbiguous } from './resume.js';
 import { leaseLost, RunLease } from './run-lease.js';
@@ -250,14 +251,10 @@ const isAbort = (error: unknown): boolean => (error as { name?: unknown }).name 
 
 const PASSING: readonly string[] = ['amqp-unreachable', 'amqp-silent', 'database-slow'];
 
-/** Lost connections, in the words of both clients; everything else would only repeat itself. */
+/** What another attempt may heal. */
 export function isTransient(error: unknown): boolean {
   if (error instanceof UnbrokerError) return PASSING.includes(error.code);
-  const { code } = error as { code?: unknown };
-  if (typeof code === 'string' && /^(08|57P|25P03|40|53300)/.test(code)) return true;
-  if (typeof code === 'string' && /^E[A-Z]+$/.test(code)) return true;
-  const message = error instanceof Error ? error.message : '';
-  return /connection|channel|closed|heartbeat|consumer|terminat|timeout|socket/i.test(message);
+  return isLostConnection(error);
 }
 
 function translate(error: unknown): unknown {

@@ -2,6 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
 import type { Broker } from './broker.js';
+import { isLostConnection } from './lost-connection.js';
 import type { DrainedGroup } from './undo-ledger.js';
 
 /** How a broker ends the channel or connection of who publishes what it cannot take. */
@@ -28,11 +29,7 @@ export async function withReason(
 export function isTransient(error: unknown): boolean {
   if (error instanceof UnbrokerError) return HEALING.includes(error.code);
   const { code } = error as { code?: unknown };
-  if (typeof code === 'number') return true;
-  if (typeof code === 'string' && /^(08|57P|25P03|40|53300)/.test(code)) return true;
-  if (typeof code === 'string' && /^E[A-Z]+$/.test(code)) return true;
-  const message = error instanceof Error ? error.message : '';
-  return /connection|channel|closed|heartbeat|terminat|timeout|socket/i.test(message);
+  return typeof code === 'number' || isLostConnection(error);
 }
 
 /** As the caller gets it. */

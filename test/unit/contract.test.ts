@@ -118,7 +118,7 @@ const head = (change: Partial<RequestHead> = {}): RequestHead => ({
   method: 'POST',
   url: '/a',
   httpVersion: '1.1',
-  headers: {},
+  headers: { host: 'a' },
   rawHeaders: [],
   ...change,
 });
