@@ -2,8 +2,14 @@
  * Templates, mail, webhooks and logs under what clients and receivers may send: through `POST /notifications`,
  * `PUT /templates`, schedules and retries, delivered by a worker to a real SMTP server and to receivers that misbehave.
  */
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, createServer as createTcpServer, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createServer as createTlsServer } from 'node:tls';
+import { promisify } from 'node:util';
 import { SMTPServer } from 'smtp-server';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Job } from '../../src/jobs/job.js';
@@ -639,6 +645,22 @@ describe('receivers that misbehave', () => {
     expect(got.join('')).not.toContain('secret');
   });
 
+  it('TLS with a certificate that has run out: nothing is sent, tried again later', async () => {
+    const got: string[] = [];
+    const server = createTlsServer(await expiredCertificate(), (socket) => {
+      socket.on('data', (chunk: Buffer) => void got.push(chunk.toString('latin1')));
+      socket.end('HTTP/1.1 200 OK\r\n\r\n');
+    });
+    // After its handshake, which is when the other side looks at the certificate.
+    server.on('tlsClientError', () => {
+      calls += 1;
+    });
+    const job = await hooked(await listen(server), 'https');
+    expect([job.state, job.attempts]).toEqual(['ready', 1]);
+    expect(JSON.stringify(job.errors)).toMatch(/certificate|CERT/i);
+    expect(got).toEqual([]);
+  });
+
   it.each([
     ['an HTTP date', (at: Date) => at.toUTCString()],
     ['a date as RFC 850 has it', (at: Date) => rfc850(at)],
@@ -704,3 +726,45 @@ it('no log line holds what was sent, or an address', () => {
   expect(lines).toContain('"/notifications"');
   for (const secret of ['example.org', 'Bcc', 'passwd', 'constructor']) expect(lines).not.toContain(secret);
 });
+
+/** Valid through 2020. Made by openssl, whose `ca` is the one command that sets both dates. */
+async function expiredCertificate(): Promise<{ key: Buffer; cert: Buffer }> {
+  const folder = mkdtempSync(join(tmpdir(), 'unbroker-expired-'));
+  try {
+    const openssl = (...args: string[]) => promisify(execFile)('openssl', args, { cwd: folder });
+    writeFileSync(join(folder, 'index.txt'), '');
+    writeFileSync(
+      join(folder, 'ca.cnf'),
+      `[ca]
+default_ca = c
+[c]
+database = ${folder}/index.txt
+new_certs_dir = ${folder}
+rand_serial = yes
+default_md = sha256
+policy = p
+[p]
+commonName = supplied
+`,
+    );
+    await openssl(
+      'req',
+      '-new',
+      '-newkey',
+      'rsa:2048',
+      '-nodes',
+      '-keyout',
+      'key',
+      '-out',
+      'csr',
+      '-subj',
+      '/CN=a',
+    );
+    const dates = ['-startdate', '20200101000000Z', '-enddate', '20210101000000Z'];
+    const paths = ['-config', 'ca.cnf', '-keyfile', 'key', '-in', 'csr', '-out', 'crt'];
+    await openssl('ca', '-batch', '-selfsign', '-notext', ...dates, ...paths);
+    return { key: readFileSync(join(folder, 'key')), cert: readFileSync(join(folder, 'crt')) };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
