@@ -4,8 +4,7 @@
  */
 
 import { ts } from 'ts-morph';
-import { specifierOf } from './origins.js';
-import { packageOfSpecifier } from './packages.js';
+import { importedPackage } from './origins.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import { bare, isFn, lineOf, nameOf, quote, type Scope } from './syntax.js';
@@ -47,7 +46,9 @@ function commitHook(scope: Scope, resolver: Resolver): Obstacle | undefined {
 function isSubscriber(holder: ts.ClassLikeDeclaration, resolver: Resolver): boolean {
   const decorated = (ts.getDecorators(holder) ?? []).map((d) => decoratorName(d));
   const implemented = (holder.heritageClauses ?? []).flatMap((c) => c.types.map((t) => t.expression));
-  return [...decorated, ...implemented].some((e) => importedFrom(e, resolver) === 'typeorm');
+  return [...decorated, ...implemented].some(
+    (e) => importedPackage(resolver.analysis.checker, e) === 'typeorm',
+  );
 }
 
 /** Told by an emitter: whoever emits does not see that a message goes out. */
@@ -63,7 +64,7 @@ function listener(scope: Scope, resolver: Resolver): Obstacle | undefined {
   }
   if (!ts.isMethodDeclaration(scope)) return undefined;
   const decorator = (ts.getDecorators(scope) ?? []).find(
-    (d) => importedFrom(decoratorName(d), resolver) === '@nestjs/event-emitter',
+    (d) => importedPackage(resolver.analysis.checker, decoratorName(d)) === '@nestjs/event-emitter',
   );
   return decorator === undefined
     ? undefined
@@ -85,11 +86,4 @@ function packageOf(call: ts.CallExpression, resolver: Resolver): string | undefi
 function decoratorName(decorator: ts.Decorator): ts.Expression {
   const e = bare(decorator.expression);
   return ts.isCallExpression(e) ? bare(e.expression) : e;
-}
-
-/** The package that a name was imported from; true without installed packages, too. */
-function importedFrom(e: ts.Expression, resolver: Resolver): string | undefined {
-  const declaration = resolver.analysis.checker.getSymbolAtLocation(e)?.declarations?.[0];
-  const specifier = declaration === undefined ? undefined : specifierOf(declaration);
-  return specifier === undefined ? undefined : packageOfSpecifier(specifier);
 }

@@ -115,6 +115,13 @@ export function specifierOf(declaration: ts.Node): string | undefined {
   return undefined;
 }
 
+/** The package that a name was imported from; known without installed packages, too. */
+export function importedPackage(checker: ts.TypeChecker, e: ts.Expression): string | undefined {
+  const declaration = checker.getSymbolAtLocation(e)?.declarations?.[0];
+  const specifier = declaration === undefined ? undefined : specifierOf(declaration);
+  return specifier === undefined ? undefined : packageOfSpecifier(specifier);
+}
+
 export function returnsOf(fn: Fn): ts.Expression[] {
   if (fn.body === undefined) return [];
   if (!ts.isBlock(fn.body)) return [fn.body];

@@ -6,8 +6,7 @@
 import { ts } from 'ts-morph';
 import type { Effects } from '../effects.js';
 import { enclosures } from '../hazards.js';
-import { specifierOf } from '../origins.js';
-import { packageOfSpecifier } from '../packages.js';
+import { importedPackage } from '../origins.js';
 import type { Obstacle } from '../reasons.js';
 import type { Resolver } from '../resolve.js';
 import { lineOf, type Scope } from '../syntax.js';
@@ -65,8 +64,6 @@ function isTransactional(decorator: ts.Decorator, resolver: Resolver): boolean {
     ? decorator.expression.expression
     : decorator.expression;
   if (!ts.isIdentifier(called)) return false;
-  const declaration = resolver.analysis.checker.getSymbolAtLocation(called)?.declarations?.[0];
-  const specifier = declaration === undefined ? undefined : specifierOf(declaration);
-  const pkg = specifier === undefined ? undefined : packageOfSpecifier(specifier);
+  const pkg = importedPackage(resolver.analysis.checker, called);
   return pkg !== undefined && PACKAGES.has(pkg);
 }
