@@ -11,6 +11,9 @@ const FUTURE_ROWS = process.env['UNBROKER_TEST_LONG'] ? 1_000_000 : 200_000;
 let db: JobsDatabase;
 beforeAll(async () => {
   db = await jobsDatabase();
+  // An autovacuum or autoanalyze in between invalidates what a session knows (600 pages to read again) and keeps dead
+  // entries from being marked; both were seen in a count of pages.
+  await db.pool.query('alter table unbroker.jobs set (autovacuum_enabled = false)');
 });
 afterAll(() => db.close());
 
@@ -169,9 +172,11 @@ describe(`beside ${FUTURE_ROWS} jobs of the future in ten priorities`, () => {
     const session = await db.session();
     // The first meets the dead entries of what was deleted; an index scan marks them for those who follow.
     await claimCost(session, ['a'], 100);
-    const { rows, buffers } = await claimCost(session, ['a'], 100);
-    expect(rows).toBe(0);
-    expect(buffers).toBeLessThan(allowed(0));
+    const costs: Cost[] = [];
+    for (let i = 0; i < 3; i += 1) costs.push(await claimCost(session, ['a'], 100));
+    expect(costs.map((cost) => cost.rows)).toEqual([0, 0, 0]);
+    // The least: a scan costs its pages every time, catalogs read again (another session's change) only once.
+    expect(Math.min(...costs.map((cost) => cost.buffers))).toBeLessThan(allowed(0));
     await session.end();
   });
 });
