@@ -2,10 +2,21 @@
  * Three callers as teams have them (test/legacy/callers), each run as it is, rewritten by the tool alone and run again:
  * what went to the broker before, kind by kind and payload by payload, is in the table after, and nothing else.
  */
-import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type ConfirmChannel, connect } from 'amqplib';
+import ts from 'typescript';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { applyPlan, makePlan } from '../../codemods/index.js';
 import { migrate } from '../../src/migrate.js';
@@ -15,7 +26,6 @@ import { generatePrisma, installUnbroker } from './installed.js';
 
 const REPOSITORY = join(import.meta.dirname, '..', '..');
 const CALLERS = join(REPOSITORY, 'test', 'legacy', 'callers');
-const STUBS = join(import.meta.dirname, 'stubs');
 
 interface Caller {
   readonly name: string;
@@ -36,9 +46,12 @@ const callers: readonly Caller[] = [
   },
   {
     name: 'typeorm-nest',
-    main: 'src/main.ts',
+    main: 'dist/main.js',
     exchange: 'hotel',
-    packages: ['typeorm', '@nestjs/common'],
+    packages: [
+      ...['typeorm', 'reflect-metadata', 'rxjs', '@golevelup/nestjs-rabbitmq'],
+      ...['@nestjs/common', '@nestjs/core', '@nestjs/typeorm'],
+    ],
     sites: ['BookingsService.book safe', 'BookingsService.pay safe', 'BookingsService.cancel wrap'],
   },
   {
@@ -84,7 +97,6 @@ describe.each(callers)('$name', ({ name, main, exchange, packages, sites }) => {
     await installUnbroker(folder);
     if (name === 'prisma')
       await generatePrisma(join(folder, 'schema.prisma'), join(folder, 'src', 'generated'));
-    if (name === 'typeorm-nest') installGolevelup(folder);
     await channel.assertExchange(exchange, 'topic', { durable: true });
     await channel.assertQueue(name);
     await channel.bindQueue(name, exchange, '#');
@@ -93,6 +105,7 @@ describe.each(callers)('$name', ({ name, main, exchange, packages, sites }) => {
   afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   test('does the same through the table', { timeout: 240_000 }, async () => {
+    if (main.startsWith('dist/')) build(folder);
     await run(folder, main, before);
     const messages = await taken(name);
     expect(messages).toHaveLength(sites.length);
@@ -103,6 +116,7 @@ describe.each(callers)('$name', ({ name, main, exchange, packages, sites }) => {
     expect(plan.sites.map((s) => `${s.function.replace(/,.*/, '')} ${s.level}`)).toEqual(sites);
     applyPlan(plan, { allowDirty: true });
 
+    if (main.startsWith('dist/')) build(folder);
     await run(folder, main, after);
     const { rows } = await after.pool.query<{ kind: string; payload: unknown }>(
       'select kind, payload from unbroker.jobs order by id',
@@ -137,40 +151,17 @@ function sorted(pairs: readonly (readonly [string, unknown])[]): (readonly [stri
   return [...pairs].sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/**
- * golevelup is not installed here (it brings an amqplib of its own, older than this one): its declarations, and behind
- * them as little as the caller needs. The publish is a real one; NestJS is NestJS, and main.ts is the container.
- */
-function installGolevelup(folder: string): void {
-  const pkg = '@golevelup/nestjs-rabbitmq';
-  const target = join(folder, 'node_modules', pkg);
-  cpSync(join(STUBS, pkg), target, { recursive: true });
-  writeFileSync(
-    join(target, 'package.json'),
-    JSON.stringify({ name: pkg, type: 'module', types: 'index.d.ts', main: 'index.js' }),
-  );
-  writeFileSync(
-    join(folder, 'node_modules', '@golevelup/nestjs-rabbitmq', 'index.js'),
-    `import { connect } from 'amqplib';
-export class AmqpConnection {
-  constructor(config) { this.config = config; }
-  async init() {
-    this.connection = await connect(this.config.uri);
-    this.connection.on('error', () => {});
-    this.channel = await this.connection.createConfirmChannel();
-    this.channel.on('error', () => {});
-    for (const { name, type } of this.config.exchanges) await this.channel.assertExchange(name, type);
+/** As the caller's own `tsc` writes it: Nest's container reads the types that decorators leave behind, and tsx leaves none. */
+function build(folder: string): void {
+  const { config } = ts.readConfigFile(join(folder, 'tsconfig.json'), (path) => readFileSync(path, 'utf8'));
+  const { options } = ts.parseJsonConfigFileContent(config, ts.sys, folder);
+  mkdirSync(join(folder, 'dist'), { recursive: true });
+  for (const name of readdirSync(join(folder, 'src'))) {
+    const fileName = join(folder, 'src', name);
+    const { outputText } = ts.transpileModule(readFileSync(fileName, 'utf8'), {
+      fileName,
+      compilerOptions: options,
+    });
+    writeFileSync(join(folder, 'dist', name.replace(/\.ts$/, '.js')), outputText);
   }
-  async publish(exchange, routingKey, message, options) {
-    this.channel.publish(exchange, routingKey, Buffer.from(JSON.stringify(message)), options);
-    await this.channel.waitForConfirms();
-    return true;
-  }
-  async close() {
-    await this.channel.waitForConfirms();
-    await this.connection.close();
-  }
-}
-`,
-  );
 }

@@ -1,18 +1,16 @@
-import type { AmqpConnection } from '@golevelup/nestjs-rabbitmq';
+import { AmqpConnection } from '@golevelup/nestjs-rabbitmq';
 import { Injectable } from '@nestjs/common';
-import type { DataSource, Repository } from 'typeorm';
+import { InjectRepository } from '@nestjs/typeorm';
+import { DataSource, Repository } from 'typeorm';
 import { type Booking, BookingEntity } from './booking.entity.js';
 
 @Injectable()
 export class BookingsService {
-  private readonly bookings: Repository<Booking>;
-
   constructor(
+    @InjectRepository(BookingEntity) private readonly bookings: Repository<Booking>,
     private readonly dataSource: DataSource,
     private readonly amqp: AmqpConnection,
-  ) {
-    this.bookings = dataSource.getRepository(BookingEntity);
-  }
+  ) {}
 
   async book(guest: string, room: number): Promise<Booking> {
     const booking = await this.dataSource.transaction(async (manager) => {
