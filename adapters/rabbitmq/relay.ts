@@ -3,9 +3,10 @@
  * like. Done means confirmed and not returned. Not confirmed means published again: consumers know repeats by the
  * message id, which is the same for every try.
  */
+
+import { refuseExpired } from '../../src/jobs/expiry.js';
 import type { HandlerContext, KindOptions } from '../../src/jobs/handler.js';
 import { Discard } from '../../src/jobs/settle.js';
-import { refuseExpired } from '../../src/notify/expiry.js';
 import type { Broker } from './broker.js';
 import { type Publication, readPublication } from './publication.js';
 import { type RelayBroker, relayBroker } from './relay-broker.js';

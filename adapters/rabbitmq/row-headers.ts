@@ -19,6 +19,8 @@ export interface Identity {
 const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage', 'b3', 'uber-trace-id'];
 const NOTHING: readonly [string, string][] = [];
 const MAX_TRACE = 1_000;
+/** A date reaches no further. */
+const MAX_DATE_MS = 8.64e15;
 const TEXTS = [
   ...(['contentType', 'contentEncoding', 'correlationId', 'replyTo', 'expiration', 'messageId'] as const),
   ...(['type', 'userId', 'appId', 'clusterId'] as const),
@@ -69,6 +71,11 @@ function originOf(view: MessageView, { name, fields }: Dialect, identity: Identi
   const details = fields.details?.(view);
   if (details === undefined && fields.id === undefined) return undefined;
   const origin: Record<string, Json> = { dialect: name, ...identity };
+  // Ahead still: a worker that starts the job later than that discards it, as the library itself would. What expired
+  // before is cancelled already, and runs when somebody retries it nevertheless.
+  const expiresMs = fields.expiresMs?.(view);
+  if (expiresMs !== undefined && expiresMs >= view.nowMs && expiresMs <= MAX_DATE_MS)
+    origin['expiresAt'] = new Date(expiresMs).toISOString();
   for (const [key, value] of Object.entries(details ?? {})) {
     if (value !== undefined) origin[key] = typeof value === 'string' ? shortText(value) : value;
   }

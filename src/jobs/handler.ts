@@ -3,6 +3,7 @@
  * ended. It writes nothing but checkpoints: what follows from the end is settle.ts's answer.
  */
 import type { Log } from '../log-face.js';
+import { refuseExpiredOrigin } from './expiry.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
 import { type PayloadSchema, placesOf, validatePayload } from './payload-schema.js';
@@ -110,7 +111,8 @@ export class Run implements HandlerContext {
   /** Runs the handler to its end. Never throws. */
   async execute(kind: KindOptions): Promise<HandlerEnd> {
     try {
-      const { payloadText } = this.job;
+      const { headers, payloadText } = this.job;
+      refuseExpiredOrigin(headers);
       const given: unknown = payloadText === null ? null : JSON.parse(payloadText);
       const payload = kind.schema === undefined ? given : await parsed(kind.schema, given);
       return { type: 'returned', value: await kind.handle(handed(this.job, payload), this) };

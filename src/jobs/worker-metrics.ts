@@ -7,6 +7,7 @@ import { METRICS_CONTENT_TYPE, Registry, type Sample } from '../metrics.js';
 import { type Backlog, createBacklog, type KindBacklog, type KindLeases } from './backlog.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
+import type { Outcome } from './settle.js';
 import { within } from './signal.js';
 import { createStore, type Store } from './store.js';
 import type { WorkerEvent } from './worker.js';
@@ -75,12 +76,13 @@ class KindNames {
   }
 }
 
-type Ends = 'complete' | 'retry' | 'snooze' | 'discard';
+type Ends = Outcome['type'];
 
 /** What a job passes. Kept by kind, so that counting one is adding to fields. */
 interface KindSeries {
   readonly claimed: { value: number };
   readonly settled: Readonly<Record<Ends, { value: number }>>;
+  readonly expired: { value: number };
   readonly lost: { value: number };
   readonly lag: { observe(seconds: number): void };
   readonly duration: { observe(seconds: number): void };
@@ -100,6 +102,10 @@ class EventCounts {
     this.#metrics = {
       claimed: registry.counter('unbroker_jobs_claimed_total', 'Jobs claimed by this process.'),
       settled: registry.counter('unbroker_jobs_settled_total', 'Outcomes written by this process.'),
+      expired: registry.counter(
+        'unbroker_jobs_expired_total',
+        'Discarded because they came too late, by an expiry of their own.',
+      ),
       lost: registry.counter(
         'unbroker_leases_lost_total',
         'Jobs whose lease ended before their outcome was written.',
@@ -125,7 +131,7 @@ class EventCounts {
 
   count(event: WorkerEvent): void {
     if (event.type === 'claimed') this.#claimed(event.jobs);
-    else if (event.type === 'settled') this.#settled(event.job, event.outcome.type);
+    else if (event.type === 'settled') this.#settled(event.job, event.outcome);
     else if (event.type === 'lost') {
       // Said once by the leases and once more by a settlement that came too late.
       if (this.#held.delete(event.job)) this.#of(event.job.kind).lost.value += 1;
@@ -150,9 +156,10 @@ class EventCounts {
     }
   }
 
-  #settled(job: ClaimedJob, end: Ends): void {
+  #settled(job: ClaimedJob, outcome: Outcome): void {
     const series = this.#of(job.kind);
-    series.settled[end].value += 1;
+    series.settled[outcome.type].value += 1;
+    if (outcome.type === 'discard' && outcome.name === 'expired') series.expired.value += 1;
     const since = this.#held.get(job);
     if (since === undefined) return;
     this.#held.delete(job);
@@ -163,7 +170,7 @@ class EventCounts {
     let series = this.#series.get(kind);
     if (series !== undefined) return series;
     const label = this.#kinds.label(kind);
-    const { claimed, settled, lost, lag, duration } = this.#metrics;
+    const { claimed, settled, expired, lost, lag, duration } = this.#metrics;
     const ends = (outcome: Ends) => settled.with({ kind: label, outcome });
     series = {
       claimed: claimed.with({ kind: label }),
@@ -173,6 +180,7 @@ class EventCounts {
         snooze: ends('snooze'),
         discard: ends('discard'),
       },
+      expired: expired.with({ kind: label }),
       lost: lost.with({ kind: label }),
       lag: lag.with({ kind: label }),
       duration: duration.with({ kind: label }),

@@ -3,12 +3,13 @@
  * transaction, commit the provider's id at once. A job that is found with a sending begun and never confirmed is
  * parked: nobody but a person (or the kind's own rule) may send it again.
  */
+
+import { refuseExpired } from '../jobs/expiry.js';
 import type { HandlerContext, HandlerJob, KindOptions } from '../jobs/handler.js';
 import type { ClaimedJob, Json } from '../jobs/job.js';
 import { Discard, Snooze } from '../jobs/settle.js';
 import { readJson, toPlain } from '../json-text.js';
 import { errorFields } from '../log.js';
-import { refuseExpired } from './expiry.js';
 import { AMBIGUOUS, DeliveryError, deferralsOf, type Fate, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
 import type { CallEnd, Gate, GateLimits } from './gate.js';
 import {

@@ -2,11 +2,12 @@
  * The handler of `relay.http`: call a URL with what the job carries. What the old scheduler did with `target: {url}` and
  * the old retry service with a failed call. Not confirmed means called again: the receiver knows repeats by the id.
  */
+
+import { refuseExpired } from '../jobs/expiry.js';
 import type { HandlerContext, HandlerJob, KindOptions } from '../jobs/handler.js';
 import { Discard, Snooze } from '../jobs/settle.js';
 import { type ObjectNode, objectText, readJson } from '../json-text.js';
 import type { AddressRules } from './address.js';
-import { refuseExpired } from './expiry.js';
 import { DeliveryError, deferralsOf, LOGIN_REFUSED, MAX_DEFERRALS } from './fate.js';
 import { post } from './post.js';
 import { refuseHeaders } from './relay-kind.js';

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, beforeEach, expect, test, vi } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
 import { createMetrics } from '../../src/jobs/worker-metrics.js';
 import { parseExposition, sampleOf } from '../support/exposition.js';
@@ -23,6 +23,9 @@ test('a worker’s outcomes and what waits in the table', async () => {
   const metrics = createMetrics({ db: db.pool });
   await db.put('ok', [1, 2, 3]);
   await db.put('fails', [1], { maxAttempts: 1 });
+  const origin = { dialect: 'celery', expiresAt: new Date(Date.now() - 1_000).toISOString() };
+  const [late = ''] = await db.put('late', [1], { headers: { origin } });
+  const handledLate = vi.fn();
   await db.put('nobody', [1, 2], { runAt: new Date(Date.now() - 90_000) });
   await db.put('later', [1], { delayMs: 3_600_000 });
   await db.put('held', [1]);
@@ -35,15 +38,21 @@ test('a worker’s outcomes and what waits in the table', async () => {
       fails: () => {
         throw new Error('no');
       },
+      late: handledLate,
     },
     onEvent: metrics.onEvent,
   });
-  await worker.untilEnded(4);
+  await worker.untilEnded(5);
   await worker.close();
   const families = parseExposition(await metrics.text());
   const value = (name: string, labels = {}) => sampleOf(families, name, labels);
   expect(value('unbroker_jobs_settled_total', { kind: 'ok', outcome: 'complete' })).toBe(3);
   expect(value('unbroker_jobs_settled_total', { kind: 'fails', outcome: 'discard' })).toBe(1);
+  // What its own library would not have run any more has not been started here.
+  expect(handledLate).not.toHaveBeenCalled();
+  expect(await db.job(late)).toMatchObject({ state: 'dead', errors: [{ name: 'expired', attempt: 1 }] });
+  expect(value('unbroker_jobs_expired_total', { kind: 'late' })).toBe(1);
+  expect(value('unbroker_jobs_expired_total', { kind: 'fails' })).toBe(0);
   expect(value('unbroker_job_duration_seconds_count', { kind: 'ok' })).toBe(3);
   expect(value('unbroker_worker_jobs')).toBe(0);
   expect(value('unbroker_jobs_due', { kind: 'nobody' })).toBe(2);

@@ -94,13 +94,15 @@ describe('celery protocol 2', () => {
     expect(job).toMatchObject({ kind: 'proj.tasks.add', state: 'dead', error: { name: 'body-not-json' } });
   });
 
-  test('expired by its own expiry: cancelled; not yet: runs', () => {
+  test('expired by its own expiry: cancelled; not yet: runs, with the time for the worker to look at', () => {
     const expires = (ms: number) => ({ expires: text(new Date(ms).toISOString().replace('Z', '+00:00')) });
-    expect(map(celery2(expires(NOW_MS - 1)), RULES).job).toMatchObject({
-      state: 'cancelled',
-      error: { name: 'expired' },
-    });
-    expect(map(celery2(expires(NOW_MS + 1)), RULES).job.state).toBe('ready');
+    const past = map(celery2(expires(NOW_MS - 1)), RULES).job;
+    expect(past).toMatchObject({ state: 'cancelled', error: { name: 'expired' } });
+    // Who retries it nevertheless wants it to run.
+    expect(past.headers).not.toHaveProperty('origin.expiresAt');
+    const ahead = map(celery2(expires(NOW_MS + 1)), RULES).job;
+    expect(ahead.state).toBe('ready');
+    expect(ahead.headers).toMatchObject({ origin: { expiresAt: new Date(NOW_MS + 1).toISOString() } });
   });
 
   test.each(['application/x-python-serialize', 'application/x-python-pickle'])(

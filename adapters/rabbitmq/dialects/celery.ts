@@ -120,15 +120,12 @@ export const celery: Dialect = {
     },
     details: (view) => {
       const limits = timeLimits(view);
-      const expiresMs = instantMs(text('expires')(view));
       return {
         correlationId: view.delivery.properties.correlationId,
         rootId: text('root_id')(view),
         parentId: text('parent_id')(view),
         group: text('group')(view) ?? text('taskset')(view),
         timeLimitSeconds: limits === undefined ? undefined : { ...limits },
-        // Ahead still; a handler that runs later than that should do nothing, as Celery's worker would.
-        expiresAt: expiresMs === undefined ? undefined : new Date(expiresMs).toISOString(),
       };
     },
     notes,
