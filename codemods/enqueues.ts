@@ -4,7 +4,7 @@
  */
 
 import { ts } from 'ts-morph';
-import { specifierOf } from './origins.js';
+import { importedName, specifierOf } from './origins.js';
 import type { Analysis } from './program.js';
 import { bare, eachNode } from './syntax.js';
 import type { Evaluator } from './values.js';
@@ -52,10 +52,8 @@ class Reader {
   /** `enqueue` for `import { enqueue as put } from 'unbroker/enqueue'`. */
   private imported(id: ts.Identifier): string | undefined {
     const declaration = this.checker.getSymbolAtLocation(id)?.declarations?.[0];
-    if (declaration === undefined || !(ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration)))
-      return undefined;
-    if (!MODULES.has(specifierOf(declaration) ?? '')) return undefined;
-    return (declaration.propertyName ?? declaration.name).getText();
+    if (declaration === undefined || !MODULES.has(specifierOf(declaration) ?? '')) return undefined;
+    return importedName(declaration);
   }
 
   private job(node: ts.Node, kind: ts.Expression, payload: ts.Expression | undefined): EnqueueCall[] {
@@ -98,12 +96,7 @@ class Reader {
     if (ts.isElementAccessExpression(key) || ts.isPropertyAccessExpression(key)) {
       const owner = bare(key.expression);
       const symbol = ts.isIdentifier(owner) ? this.checker.getSymbolAtLocation(owner) : undefined;
-      const declaration = symbol?.declarations?.[0];
-      const original =
-        declaration !== undefined && (ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration))
-          ? (declaration.propertyName ?? declaration.name).getText()
-          : undefined;
-      if (original === 'kinds') {
+      if (importedName(symbol?.declarations?.[0]) === 'kinds') {
         if (ts.isPropertyAccessExpression(key)) return key.name.text;
         return ts.isStringLiteralLike(key.argumentExpression) ? key.argumentExpression.text : undefined;
       }

@@ -117,9 +117,20 @@ export function specifierOf(declaration: ts.Node): string | undefined {
 
 /** The package that a name was imported from; known without installed packages, too. */
 export function importedPackage(checker: ts.TypeChecker, e: ts.Expression): string | undefined {
-  const declaration = checker.getSymbolAtLocation(e)?.declarations?.[0];
+  return packageOfImport(checker.getSymbolAtLocation(e)?.declarations?.[0]);
+}
+
+/** The package that an import or a require is from; undefined for files of the repository and for other declarations. */
+export function packageOfImport(declaration: ts.Node | undefined): string | undefined {
   const specifier = declaration === undefined ? undefined : specifierOf(declaration);
   return specifier === undefined ? undefined : packageOfSpecifier(specifier);
+}
+
+/** `enqueue` for `import { enqueue as put }` and `const { enqueue: put } = require(…)`; undefined for a whole module. */
+export function importedName(declaration: ts.Node | undefined): string | undefined {
+  return declaration !== undefined && (ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration))
+    ? (declaration.propertyName ?? declaration.name).getText()
+    : undefined;
 }
 
 export function returnsOf(fn: Fn): ts.Expression[] {

@@ -7,15 +7,16 @@
 import { ts } from 'ts-morph';
 import {
   declaredIn,
+  importedName,
   isAnyKeyword,
   isFallback,
   isNothing,
   isNothingType,
   isOpaque,
   memberOf,
+  packageOfImport,
   requiredModule,
   returnsOf,
-  specifierOf,
 } from './origins.js';
 import { packageOfSpecifier, tableOf } from './packages.js';
 import type { ProgramIndex } from './program-index.js';
@@ -195,8 +196,7 @@ export class Roles {
     declaration: ts.Node,
     seen: ReadonlySet<ts.Node>,
   ): Role | undefined {
-    const specifier = specifierOf(declaration);
-    const pkg = specifier === undefined ? undefined : packageOfSpecifier(specifier);
+    const pkg = packageOfImport(declaration);
     const target = this.checker.getAliasedSymbol(symbol);
     const resolved = target.declarations?.[0];
     if (resolved !== undefined && declaredIn(resolved) === undefined) {
@@ -204,11 +204,8 @@ export class Roles {
       return this.tracedSymbol(target, seen);
     }
     if (pkg === undefined) return undefined;
-    // In JavaScript the names of a destructured require are imports, too.
-    const isNamed = ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration);
-    if (!isNamed) return { pkg, what: 'module' };
-    const name = (declaration.propertyName ?? declaration.name).getText();
-    return member({ pkg, what: 'module' }, name);
+    const name = importedName(declaration);
+    return name === undefined ? { pkg, what: 'module' } : member({ pkg, what: 'module' }, name);
   }
 
   /** `const { Pool } = require('pg')`, `const { channel } = broker`. */
@@ -256,14 +253,10 @@ export class Roles {
       base !== undefined && ts.isIdentifier(base) ? base : last,
     );
     const declaration = imported?.declarations?.[0];
-    const specifier = declaration === undefined ? undefined : specifierOf(declaration);
-    const pkg =
-      (specifier === undefined ? undefined : packageOfSpecifier(specifier)) ?? this.packageBehind(imported);
-    if (pkg === undefined || declaration === undefined) return undefined;
-    const original = ts.isImportSpecifier(declaration)
-      ? (declaration.propertyName ?? declaration.name).text
-      : last.text;
-    return { pkg, what: tableOf(pkg).types[base === undefined ? original : last.text] ?? 'other' };
+    const pkg = packageOfImport(declaration) ?? this.packageBehind(imported);
+    if (pkg === undefined) return undefined;
+    const original = base === undefined ? importedName(declaration) : undefined;
+    return { pkg, what: tableOf(pkg).types[original ?? last.text] ?? 'other' };
   }
 
   /**
