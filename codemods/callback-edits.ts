@@ -7,10 +7,18 @@
 import { ts } from 'ts-morph';
 import { boundNames } from './availability.js';
 import type { CallParts } from './call-text.js';
-import { indentAt, indentableLines, type Layout, spanOf, type TextEdit } from './edits.js';
+import {
+  indentAt,
+  indentableLines,
+  type Layout,
+  removeLines,
+  type Span,
+  spanOf,
+  type TextEdit,
+} from './edits.js';
 import { localSymbol } from './origins.js';
 import type { Obstacle } from './reasons.js';
-import { bare, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
+import { bare, contains, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
 import type { Idiom, WrapShape } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
 import type { Wrap } from './wrap.js';
@@ -23,14 +31,19 @@ export interface Results {
   readonly obstacles: readonly Obstacle[];
 }
 
-/** Names that the stretch declares and that are read after it. */
-export function resultsOf(statements: readonly ts.Statement[], checker: ts.TypeChecker): Results {
+/** Names that the stretch declares and that are read after it, or in what leaves it. */
+export function resultsOf(
+  all: readonly ts.Statement[],
+  checker: ts.TypeChecker,
+  behind: readonly ts.Statement[] = [],
+): Results {
+  const statements = all.filter((s) => !behind.includes(s));
   const names: string[] = [];
   const obstacles: Obstacle[] = [];
   const [first] = statements;
   const last = statements.at(-1);
   if (first === undefined || last === undefined) return { names, assigned: undefined, obstacles };
-  const outside = symbolsOutside(first.getSourceFile(), first.pos, last.end, checker);
+  const outside = symbolsOutside(first.getSourceFile(), first.pos, last.end, behind, checker);
   const assignments = statements.flatMap((s) => assignmentIn(s) ?? []);
   for (const statement of statements) {
     if (!ts.isVariableStatement(statement)) continue;
@@ -64,11 +77,13 @@ function symbolsOutside(
   file: ts.SourceFile,
   start: number,
   end: number,
+  behind: readonly ts.Statement[],
   checker: ts.TypeChecker,
 ): ReadonlySet<ts.Symbol | undefined> {
   const found = new Set<ts.Symbol | undefined>();
   eachNode(file, (n) => {
-    if (!ts.isIdentifier(n) || (n.pos >= start && n.end <= end)) return;
+    if (!ts.isIdentifier(n)) return;
+    if (n.pos >= start && n.end <= end && !behind.some((s) => contains(s, n))) return;
     const symbol = localSymbol(checker, n);
     if (symbol !== undefined) found.add(symbol);
   });
@@ -94,7 +109,9 @@ export class CallbackEdits {
     const { eol, unit, semi } = this.layout;
     const indent = indentAt(this.file.text, first.getStart());
     const handle = freeName(shape.names, first);
-    const { names, assigned } = resultsOf(statements, this.checker);
+    const late = [...new Set(group.flatMap((w) => w.scope.behind))];
+    const { names, assigned } = resultsOf(statements, this.checker, late);
+    const behind = linesBehind(late, this.file, indent, eol);
     const [name] = names;
     const list = names.length === 1 ? name : `{ ${names.join(', ')} }`;
     const word = assigned === undefined ? 'const ' : '';
@@ -108,12 +125,13 @@ export class CallbackEdits {
     const adapted = shape.adapted?.(root.text, root.what, handle, root.isTyped) ?? handle;
     const before = `${indent}${target}await ${open}${eol}`;
     const giveBack = name === undefined ? '' : `${indent}${unit}return ${list}${semi}${eol}`;
-    const after = `${this.file.text[range.end - 1] === '\n' ? '' : eol}${giveBack}${indent}})${semi}${eol}`;
+    const after = `${this.file.text[range.end - 1] === '\n' ? '' : eol}${giveBack}${indent}})${semi}${eol}${behind.text}`;
     const start = assigned?.getStart() ?? 0;
     return [
       { start: range.start, end: range.start, text: before },
       ...(assigned === undefined ? [] : [{ start, end: start, text: 'const ' }]),
-      ...this.inside(group, library, shape, range, { handle, adapted }),
+      ...behind.edits,
+      ...this.inside(group, library, shape, range, behind.edits, { handle, adapted }),
       { start: range.end, end: range.end, text: after },
     ];
   }
@@ -122,7 +140,8 @@ export class CallbackEdits {
     group: readonly Wrap[],
     library: Idiom,
     shape: WrapShape,
-    range: { start: number; end: number },
+    range: Pick<Span, 'start' | 'end'>,
+    taken: readonly Pick<Span, 'start' | 'end'>[],
     { handle, adapted }: { readonly handle: string; readonly adapted: string },
   ): TextEdit[] {
     const edits: TextEdit[] = group.map((w) => ({
@@ -147,10 +166,33 @@ export class CallbackEdits {
     }
     for (const at of indentableLines(this.file, range)) {
       if (replaced.some((r) => at > r.start && at <= r.end)) continue;
+      if (taken.some((r) => at >= r.start && at < r.end)) continue;
       edits.push({ start: at, end: at, text: this.layout.unit });
     }
     return edits.sort((a, b) => a.start - b.start);
   }
+}
+
+/** Statements that leave a transaction: their lines go, and come back behind it as they are. */
+export function linesBehind(
+  late: readonly ts.Statement[],
+  file: ts.SourceFile,
+  indent: string,
+  eol: string,
+): { readonly text: string; readonly edits: readonly TextEdit[] } {
+  const spans = [...late].sort((a, b) => a.pos - b.pos).map((s) => ({ statement: s, span: spanOf(s, file) }));
+  const texts = spans.map(({ statement, span }) =>
+    span.lines
+      ? file.text.slice(span.start, span.end).replace(/(?<!\n)$/, eol)
+      : `${indent}${statement.getText()}${eol}`,
+  );
+  return {
+    text: texts.join(''),
+    edits: removeLines(
+      file.text,
+      spans.map(({ span }) => span),
+    ),
+  };
 }
 
 function rootRole(scope: PoolScope): string {

@@ -1,5 +1,5 @@
 /**
- * Which variables declared in a stretch of statements are read outside it: when the stretch becomes a block of its
+ * Which variables declared in a stretch of statements are read outside it, or in those that leave it: when the stretch becomes a block of its
  * own, those have to be declared in front of it. It refuses what would lose a variable its type.
  */
 
@@ -7,7 +7,7 @@ import { ts } from 'ts-morph';
 import { boundNames } from './availability.js';
 import { localSymbol } from './origins.js';
 import type { Obstacle } from './reasons.js';
-import { eachNode, isFn, lineOf } from './syntax.js';
+import { contains, eachNode, isFn, lineOf } from './syntax.js';
 
 export interface Hoist {
   /** The declaration that becomes an assignment. */
@@ -19,15 +19,16 @@ export interface Hoist {
 export function hoistsOf(
   statements: readonly ts.Statement[],
   checker: ts.TypeChecker,
+  behind: readonly ts.Statement[] = [],
 ): { hoists: Hoist[]; obstacles: Obstacle[] } {
   const hoists: Hoist[] = [];
   const obstacles: Obstacle[] = [];
   const [first] = statements;
   const last = statements.at(-1);
   if (first === undefined || last === undefined) return { hoists, obstacles };
-  const outside = usesOutside(first.getSourceFile(), { start: first.pos, end: last.end }, checker);
+  const outside = usesOutside(first.getSourceFile(), { start: first.pos, end: last.end }, behind, checker);
   for (const statement of statements) {
-    if (!ts.isVariableStatement(statement)) continue;
+    if (!ts.isVariableStatement(statement) || behind.includes(statement)) continue;
     const declarations = statement.declarationList.declarations;
     for (const declaration of declarations) {
       const bound = boundNames(declaration.name);
@@ -56,11 +57,13 @@ export function hoistsOf(
 function usesOutside(
   file: ts.SourceFile,
   range: { start: number; end: number },
+  behind: readonly ts.Statement[],
   checker: ts.TypeChecker,
 ): Map<ts.Symbol | undefined, ts.Identifier[]> {
   const uses = new Map<ts.Symbol | undefined, ts.Identifier[]>();
   eachNode(file, (n) => {
-    if (!ts.isIdentifier(n) || (n.pos >= range.start && n.end <= range.end)) return;
+    if (!ts.isIdentifier(n)) return;
+    if (n.pos >= range.start && n.end <= range.end && !behind.some((s) => contains(s, n))) return;
     const symbol = localSymbol(checker, n);
     if (symbol === undefined) return;
     const list = uses.get(symbol);

@@ -136,9 +136,7 @@ export function preparePlan(options: PlanOptions): PreparedPlan {
   const { analysis, reader } = analyse(sources, config, options.types, skipped);
   const found = readSites(analysis, reader, sources);
   const registry =
-    options.kinds === undefined
-      ? undefined
-      : makeRegistry(options.kinds, sources.root, analysis, reader, reader.values);
+    options.kinds === undefined ? undefined : makeRegistry(options.kinds, sources.root, analysis, reader);
   const plan = (sites: OpenSite[]): Plan =>
     planOf(sites, analysis, reader, sources, skipped, options, registry);
   const all = plan(found.map((site) => ({ ...site })));
@@ -273,7 +271,7 @@ function siteOf(
     reach: site.reach,
     obstacles: read.obstacles,
     degraded: analysis.unresolvedPackages.length > 0,
-    caveats: publish.notes.length + (read.shared ? 1 : 0),
+    caveats: publish.notes.length + (read.shared ? 1 : 0) + (read.pool?.behind.length ?? 0),
     noWriteSeen: transaction !== undefined && !transaction.writes,
   });
   return {
@@ -351,10 +349,14 @@ function delta(read: ReadSite, reader: SiteReader, analysis: Analysis): Delta {
     through: throughOf(read, analysis),
     optional: read.rewrite?.threading?.parameters.every((p) => p.optional !== undefined) === true,
     publishLine: lineOf(read.call),
-    notes: [...publish.notes, ...shared],
+    notes: [...publish.notes, ...shared, ...(pool?.behind ?? []).map(movedBehind)],
     copied: !publish.plain,
     writes: pool === undefined ? 0 : reader.writesIn(pool),
   });
+}
+
+function movedBehind(statement: ts.Statement): string {
+  return `Line ${lineOf(statement)} (${quote(statement)}) runs behind the commit now: its failure no longer keeps the job from being made, and a worker may be faster`;
 }
 
 function wrappersOf(reader: SiteReader): PlanWrapper[] {

@@ -258,7 +258,7 @@ export const REASONS = [
     code: 'between-not-movable',
     message:
       'Something that must not run inside a transaction stands between the write and the publish: {what}',
-    next: 'Move it behind the publish, then scan again',
+    next: 'Move it behind the publish, or in front of the write, then scan again',
   },
   {
     code: 'early-exit',

@@ -5,6 +5,7 @@
 
 import { ts } from 'ts-morph';
 import { Availabilities } from './availability.js';
+import { Between } from './between.js';
 import { type Bulk, boundNames, bulkOf } from './bulk.js';
 import type { BulkParts, CallParts, PassParts } from './call-text.js';
 import { resultsOf } from './callback-edits.js';
@@ -114,6 +115,7 @@ export class SiteReader {
       new PoolNames(analysis),
       this.effects,
       this.availabilities,
+      new Between(this.resolver, this.effects),
       key,
       (scope) => autocommits(scope, this.resolver, this.effects),
       (scope) => deep.of(scope),
@@ -396,7 +398,9 @@ export class SiteReader {
     if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
     const { checker } = this.analysis;
     const held =
-      pool.library === undefined ? hoistsOf(pool.statements, checker) : resultsOf(pool.statements, checker);
+      pool.library === undefined
+        ? hoistsOf(pool.statements, checker, pool.behind)
+        : resultsOf(pool.statements, checker, pool.behind);
     const obstacles = [...held.obstacles, ...pool.obstacles, ...this.databaseObstacles(pool)];
     obstacles.push(...(pass?.threading.noise ?? []));
     if (statement === undefined || (publish.kind === null && pass === undefined))

@@ -5,8 +5,16 @@
 
 import { ts } from 'ts-morph';
 import type { CallParts } from './call-text.js';
-import { CallbackEdits } from './callback-edits.js';
-import { indentAt, indentableLines, type Layout, lineStart, spanOf, type TextEdit } from './edits.js';
+import { CallbackEdits, linesBehind } from './callback-edits.js';
+import {
+  indentAt,
+  indentableLines,
+  type Layout,
+  lineStart,
+  type Span,
+  spanOf,
+  type TextEdit,
+} from './edits.js';
 import { type Hoist, hoistsOf } from './hoists.js';
 import { type FileImports, moduleName } from './imports.js';
 import { eachNode, isReference, scopeOf } from './syntax.js';
@@ -55,7 +63,9 @@ export class WrapEdits {
     const ended = this.words(client, bracket);
     const inside = indent + unit;
     const line = (at: string, code: string): string => `${at}${code}${eol}`;
-    const { hoists } = hoistsOf(statements, this.checker);
+    const late = [...new Set(group.flatMap((w) => w.scope.behind))];
+    const behind = linesBehind(late, this.file, indent, eol);
+    const { hoists } = hoistsOf(statements, this.checker, late);
     this.edits.push({
       start: range.start,
       end: range.start,
@@ -83,9 +93,11 @@ export class WrapEdits {
         (bracket === undefined
           ? line(indent, '} finally {') + line(inside, `${client}.release()${semi}`)
           : '') +
-        line(indent, '}'),
+        line(indent, '}') +
+        behind.text,
     });
-    this.wrapInside(group, hoists, range, client);
+    this.edits.push(...behind.edits);
+    this.wrapInside(group, hoists, range, behind.edits, client);
   }
 
   /** The statements that begin and end the transaction. */
@@ -104,7 +116,8 @@ export class WrapEdits {
   private wrapInside(
     group: readonly Wrap[],
     hoists: readonly Hoist[],
-    range: { start: number; end: number },
+    range: Pick<Span, 'start' | 'end'>,
+    taken: readonly Pick<Span, 'start' | 'end'>[],
     client: string,
   ): void {
     const inner: TextEdit[] = [];
@@ -138,6 +151,7 @@ export class WrapEdits {
     const replaced = group.map((w) => ({ start: w.statement.getStart(), end: w.statement.end }));
     for (const at of indentableLines(this.file, range)) {
       if (replaced.some((r) => at > r.start && at <= r.end)) continue;
+      if (taken.some((r) => at >= r.start && at < r.end)) continue;
       inner.push({ start: at, end: at, text: this.layout.unit });
     }
     this.edits.push(...inner.sort((a, b) => a.start - b.start));

@@ -6,6 +6,7 @@
 
 import { ts } from 'ts-morph';
 import type { Availabilities } from '../availability.js';
+import type { Between } from '../between.js';
 import type { CallLike, Effects, PgQuery } from '../effects.js';
 import { alwaysExits, combinator, enclosures, follows, mayExit, statementOf } from '../hazards.js';
 import type { Obstacle } from '../reasons.js';
@@ -49,16 +50,21 @@ export interface PoolScope {
   readonly statements: readonly ts.Statement[];
   /** Calls inside that have to run on the client. */
   readonly queries: readonly PoolQuery[];
+  /** Those of them that have no place in a transaction and run behind the commit instead. */
+  readonly behind: readonly ts.Statement[];
   /** `return`s of a guard that proves that nothing was written: each ends the transaction first. */
   readonly emptyReturns: readonly ts.ReturnStatement[];
   readonly obstacles: readonly Obstacle[];
 }
+
+type Stretch = Pick<PoolScope, 'statements' | 'behind' | 'emptyReturns' | 'obstacles'>;
 
 export class PoolFinder {
   constructor(
     private readonly names: PoolNames,
     private readonly effects: Effects,
     private readonly availabilities: Availabilities,
+    private readonly between: Between,
     private readonly key: Key,
     private readonly autocommits: (scope: Scope) => readonly PoolQuery[],
     /** Calls that write in other functions, asked for when this one writes nothing itself. */
@@ -106,7 +112,7 @@ export class PoolFinder {
     const obstacles: Obstacle[] = [...relation.obstacles.filter((o) => o.code !== 'conditional-path')];
     obstacles.push(...this.ownStatement(last, statement));
     if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
-    const stretch = this.stretch(statement, publish, writes, queries, isSite);
+    const stretch = this.stretch(statement, publish, writes, queries, isSite, scope);
     const pool =
       last.deep?.pool ??
       (isPg(last) ? this.names.of(last) : { text: last.handle.getText(), from: undefined });
@@ -121,6 +127,7 @@ export class PoolFinder {
       handleNode: last.handle,
       statements: stretch.statements,
       queries: queries.filter((q) => q.on === 'pool' && stretch.statements.some((s) => contains(s, q.call))),
+      behind: stretch.behind,
       emptyReturns: stretch.emptyReturns,
       obstacles: [...obstacles, ...stretch.obstacles],
     };
@@ -149,12 +156,14 @@ export class PoolFinder {
     writes: readonly PoolQuery[],
     queries: readonly PoolQuery[],
     isSite: (call: ts.CallExpression) => boolean,
-  ): { statements: ts.Statement[]; emptyReturns: ts.ReturnStatement[]; obstacles: Obstacle[] } {
+    scope: Scope,
+  ): Stretch {
     const list = lastWrite.parent;
     const end = 'statements' in list ? this.top(publish, list, queries, isSite) : undefined;
     if (end === undefined || !('statements' in list)) {
       return {
         statements: [],
+        behind: [],
         emptyReturns: [],
         obstacles: [
           {
@@ -167,6 +176,7 @@ export class PoolFinder {
     const all = list.statements as ts.NodeArray<ts.Statement>;
     const last = all.indexOf(end);
     const emptyReturns: ts.ReturnStatement[] = [];
+    const foreign: ts.Statement[] = [];
     const obstacles: Obstacle[] = [];
     let start = all.indexOf(lastWrite);
     const isWrite = (s: ts.Statement): boolean => writes.some((w) => contains(s, w.call));
@@ -176,15 +186,17 @@ export class PoolFinder {
       if (guard !== undefined) emptyReturns.push(...guard);
       else if (mayExit(statement))
         obstacles.push({ code: 'early-exit', what: `line ${lineOf(statement)}, ${quote(statement)}` });
-      else
-        obstacles.push({
-          code: 'between-not-movable',
-          what: `line ${lineOf(statement)}, ${quote(statement)}`,
-        });
+      else foreign.push(statement);
     }
     while (start > 0 && this.fits(all[start - 1], queries, isSite)) start--;
     while (start < last && !isWrite(all[start] as ts.Statement)) start++;
     const statements = all.slice(start, last + 1);
+    const behind = this.behind(foreign, statements, queries, scope);
+    obstacles.push(
+      ...foreign
+        .filter((s) => !behind.includes(s))
+        .map((s): Obstacle => ({ code: 'between-not-movable', what: `line ${lineOf(s)}, ${quote(s)}` })),
+    );
     const outside = writes.find((w) => !statements.some((s) => contains(s, w.call)));
     if (outside !== undefined) {
       obstacles.push({
@@ -195,7 +207,31 @@ export class PoolFinder {
     if (emptyReturns.length > 0 && writes.length > 1) {
       obstacles.push({ code: 'early-exit', what: `line ${lineOf(emptyReturns[0] as ts.Node)}` });
     }
-    return { statements, emptyReturns, obstacles };
+    return { statements, behind, emptyReturns, obstacles };
+  }
+
+  /** What may run behind the commit instead, and constants that only it reads. */
+  private behind(
+    foreign: readonly ts.Statement[],
+    statements: readonly ts.Statement[],
+    queries: readonly PoolQuery[],
+    scope: Scope,
+  ): ts.Statement[] {
+    const late = new Set<ts.Statement>();
+    for (const statement of [...statements].reverse()) {
+      const kept = statements.slice(statements.indexOf(statement) + 1).filter((s) => !late.has(s));
+      if (foreign.includes(statement)) {
+        const movable = ts.isExpressionStatement(statement) || ts.isVariableStatement(statement);
+        if (movable && this.between.mayFollow(statement, kept, scope)) late.add(statement);
+      } else if (
+        ts.isVariableStatement(statement) &&
+        !queries.some((q) => contains(statement, q.call)) &&
+        this.between.reads([...late], statement) &&
+        this.between.mayFollow(statement, kept, scope)
+      )
+        late.add(statement);
+    }
+    return statements.filter((s) => late.has(s));
   }
 
   /**
