@@ -5,7 +5,6 @@
 import { existsSync, lstatSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { createJiti } from 'jiti';
 import pg from 'pg';
 import { type Config, checkConfig } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
@@ -15,6 +14,7 @@ import { createStore, type Store } from '../jobs/store.js';
 import { createLog, type Log } from '../log.js';
 import { checkSchema } from '../migrate.js';
 import { report } from './failure.js';
+import { loadModule } from './load-module.js';
 import { printable, withoutSecrets } from './printable.js';
 
 export { report } from './failure.js';
@@ -208,7 +208,7 @@ async function loadConfig(named: string | undefined): Promise<{ config: Config; 
         exitStatus: EXIT.badInput,
       });
     }
-    loaded = await createJiti(import.meta.url, { interopDefault: true }).import(path, { default: true });
+    loaded = await loadModule(path);
   } catch (error) {
     if (error instanceof UnbrokerError) throw error;
     throw new UnbrokerError('config-unreadable', `The config file cannot be loaded (${reason(error)})`, {

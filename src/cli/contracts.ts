@@ -1,8 +1,8 @@
 /** A team's own contracts: loads the modules that `serve.contracts` names and checks what they export. */
 import { resolve } from 'node:path';
-import { createJiti } from 'jiti';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Contract } from '../shims/contract.js';
+import { loadModule } from './load-module.js';
 
 /** Built-in names are passed over. Throws `contract-unreadable`, `contract-invalid`. */
 export async function loadContracts(names: readonly string[], directory: string): Promise<Contract[]> {
@@ -15,7 +15,7 @@ export async function loadContracts(names: readonly string[], directory: string)
 async function load(path: string): Promise<Contract[]> {
   let loaded: unknown;
   try {
-    loaded = await createJiti(import.meta.url, { interopDefault: true }).import(path, { default: true });
+    loaded = await loadModule(path);
   } catch (error) {
     throw new UnbrokerError('contract-unreadable', 'A contract module cannot be loaded', {
       hint: 'Check serve.contracts in the config and that the module runs by itself.',

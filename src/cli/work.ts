@@ -1,7 +1,6 @@
 /** `unbroker work`: a worker process with the handlers that the config names. */
 import { resolve } from 'node:path';
 import { Command } from 'commander';
-import { createJiti } from 'jiti';
 import { parseDuration } from '../check.js';
 import { WORKER_BOUNDS } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
@@ -11,6 +10,7 @@ import type { Retention } from '../jobs/retention.js';
 import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
 import { createMetrics } from '../jobs/worker-metrics.js';
 import { type Context, run } from './context.js';
+import { loadModule } from './load-module.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
 
@@ -148,7 +148,7 @@ async function loadHandlers(context: Context): Promise<Record<string, Handler>> 
     const path = resolve(context.directory, context.config.handlers);
     let loaded: unknown;
     try {
-      loaded = await createJiti(import.meta.url, { interopDefault: true }).import(path, { default: true });
+      loaded = await loadModule(path);
     } catch (error) {
       throw new UnbrokerError('handlers-unreadable', 'The handlers module cannot be loaded', {
         hint: 'Check `handlers` in the config and that the module runs by itself.',
