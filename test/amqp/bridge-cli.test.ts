@@ -2,14 +2,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import amqp from 'amqplib';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startScript } from '../support/processes.js';
+import { startCli } from '../support/cli.js';
 import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld } from './drain-world.js';
-
-const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 
 let world: DrainWorld;
 let folder: string;
@@ -26,7 +23,7 @@ afterAll(async () => {
 });
 
 const start = (args: readonly string[]) =>
-  startScript(MAIN, ['bridge', ...args], {
+  startCli(['bridge', ...args], {
     cwd: folder,
     env: {
       AMQP_URL: world.vhost.url,

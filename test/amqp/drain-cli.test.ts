@@ -2,13 +2,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { startScript } from '../support/processes.js';
+import { startCli } from '../support/cli.js';
 import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld } from './drain-world.js';
-
-const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 
 let world: DrainWorld;
 let folder: string;
@@ -35,7 +32,7 @@ function configure(config: object): void {
 }
 
 function start(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
-  return startScript(MAIN, ['drain', ...args], {
+  return startCli(['drain', ...args], {
     cwd: folder,
     env: {
       AMQP_URL: world.vhost.url,

@@ -1,9 +1,8 @@
 /** Each finding of the doctor that can be provoked on a real server is provoked, and gone when its cause is. */
-import { join } from 'node:path';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { examine, type Finding } from '../../src/doctor/index.js';
+import { startCli } from '../support/cli.js';
 import { jobsDatabase } from '../support/jobs.js';
-import { startScript } from '../support/processes.js';
 import { until } from '../support/until.js';
 
 const db = await jobsDatabase();
@@ -243,9 +242,8 @@ test('a role without rights gets findings, not an error', async () => {
 });
 
 describe('the command', () => {
-  const CLI = join(import.meta.dirname, '../../src/cli/main.ts');
   const run = async (...args: string[]) => {
-    const child = startScript(CLI, ['doctor', ...args], { env: { DATABASE_URL: db.url } });
+    const child = startCli(['doctor', ...args], { env: { DATABASE_URL: db.url } });
     child.endInput();
     const { code } = await child.waitForExit(60_000);
     return { code, stdout: child.stdout, stderr: child.stderr };

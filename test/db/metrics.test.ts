@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { afterAll, beforeEach, expect, test, vi } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
 import { createMetrics } from '../../src/jobs/worker-metrics.js';
+import { startCli } from '../support/cli.js';
 import { parseExposition, sampleOf } from '../support/exposition.js';
 import { jobsDatabase } from '../support/jobs.js';
-import { startScript } from '../support/processes.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
 
@@ -105,11 +105,7 @@ test('a lost database takes the gauges away and says so; its return brings them 
 
 /** Starts a verb with --metrics-port 0; where it serves them. */
 async function startWatched(...args: string[]) {
-  const child = startScript(
-    join(import.meta.dirname, '../../src/cli/main.ts'),
-    [...args, '--metrics-port', '0'],
-    { cwd: folder, env: { DATABASE_URL: db.url } },
-  );
+  const child = startCli([...args, '--metrics-port', '0'], { cwd: folder, env: { DATABASE_URL: db.url } });
   const url = await until(
     'it says where',
     () => /"listening":"(http:\/\/127\.0\.0\.1:\d+)\/metrics"/.exec(child.stderr)?.[1],

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createSchedules } from '../../src/schedules.js';
+import { startCli } from '../support/cli.js';
 import { jobsDatabase } from '../support/jobs.js';
-import { startScript } from '../support/processes.js';
 
 const db = await jobsDatabase();
 const folder = mkdtempSync(join(tmpdir(), 'unbroker-schedules-'));
@@ -14,11 +14,9 @@ afterAll(async () => {
   await db.close();
 });
 
-const CLI = join(import.meta.dirname, '../../src/cli/main.ts');
-
 /** Runs one verb; `last` is its last line, read when it is JSON. */
 async function run(args: readonly string[], input?: string) {
-  const child = startScript(CLI, ['schedules', ...args], { cwd: folder, env: { DATABASE_URL: db.url } });
+  const child = startCli(['schedules', ...args], { cwd: folder, env: { DATABASE_URL: db.url } });
   if (input !== undefined) child.write(input);
   child.endInput();
   const { code } = await child.waitForExit(60_000);

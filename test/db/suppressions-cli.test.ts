@@ -6,8 +6,8 @@ import { afterAll, beforeEach, expect, test, vi } from 'vitest';
 import { createGate } from '../../src/notify/gate.js';
 import { createSuppressions, hashOf } from '../../src/notify/suppressions.js';
 import { createOperations } from '../../src/operations.js';
+import { startCli } from '../support/cli.js';
 import { jobsDatabase } from '../support/jobs.js';
-import { startScript } from '../support/processes.js';
 
 // Each command is a process.
 vi.setConfig({ testTimeout: 90_000 });
@@ -22,11 +22,10 @@ beforeEach(async () => {
   await db.pool.query('truncate unbroker.suppressions, unbroker.operations');
 });
 
-const CLI = join(import.meta.dirname, '../../src/cli/main.ts');
 const SECRET_FREE = /^unbroker: [^\n]*\[[a-z-]+\]$/;
 
 async function run(args: readonly string[]) {
-  const child = startScript(CLI, ['suppressions', ...args], { cwd: tmpdir(), env: { DATABASE_URL: db.url } });
+  const child = startCli(['suppressions', ...args], { cwd: tmpdir(), env: { DATABASE_URL: db.url } });
   child.endInput();
   const { code } = await child.waitForExit(60_000);
   const last = child.stdout.trimEnd().split('\n').at(-1) ?? '';

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { createTemplateTable } from '../../src/notify/template-table.js';
+import { startCli } from '../support/cli.js';
 import { jobsDatabase } from '../support/jobs.js';
-import { startScript } from '../support/processes.js';
 
 const db = await jobsDatabase();
 const folder = mkdtempSync(join(tmpdir(), 'unbroker-templates-'));
@@ -14,8 +14,6 @@ afterAll(async () => {
   await db.close();
 });
 
-const CLI = join(import.meta.dirname, '../../src/cli/main.ts');
-
 function write(path: string, text: string): void {
   const file = join(folder, 'templates', path);
   mkdirSync(dirname(file), { recursive: true });
@@ -23,7 +21,7 @@ function write(path: string, text: string): void {
 }
 
 async function run(...args: readonly string[]) {
-  const child = startScript(CLI, ['templates', ...args, '--folder', 'templates', '--json'], {
+  const child = startCli(['templates', ...args, '--folder', 'templates', '--json'], {
     cwd: folder,
     env: { DATABASE_URL: db.url },
   });
