@@ -110,6 +110,8 @@ describe('settings that talk the planner out of indexes', () => {
       'parallel_setup_cost = 0',
       'parallel_tuple_cost = 0',
       'min_parallel_table_scan_size = 0',
+      // Planned, but none to start: pages that a worker reads would not be in this session's count.
+      'max_parallel_workers = 0',
     ],
     ['dear index tuples', 'cpu_index_tuple_cost = 1000', 'cpu_operator_cost = 1000'],
   ])('%s', async (_name, ...settings) => {
