@@ -48,7 +48,7 @@ export class PayloadTypes {
     const made = this.values.deref({ node: e, env });
     if (made === 'absent') return 'undefined';
     if (made.node !== e) return this.value(made);
-    if (!ts.isObjectLiteralExpression(e)) return this.type(this.typeAt(e), 0);
+    if (!ts.isObjectLiteralExpression(e)) return this.type(this.typeUnder(e, env), 0);
     const properties = this.literal(e, env);
     return properties === undefined ? UNKNOWN : object(properties, []);
   }
@@ -75,6 +75,16 @@ export class PayloadTypes {
       }
     }
     return all;
+  }
+
+  /** `order.id` of a parameter without a type: the property of what was passed. */
+  private typeUnder(e: ts.Expression, env: Env): ts.Type {
+    const type = this.typeAt(e);
+    if (!(type.flags & ts.TypeFlags.Any) || !ts.isPropertyAccessExpression(e)) return type;
+    const owner = this.values.deref({ node: e.expression, env });
+    if (owner === 'absent' || owner.node === bare(e.expression)) return type;
+    const property = this.checker.getTypeAtLocation(owner.node).getProperty(e.name.text);
+    return property === undefined ? type : this.checker.getTypeOfSymbol(property);
   }
 
   private typeAt(e: ts.Expression): ts.Type {

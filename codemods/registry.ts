@@ -8,9 +8,7 @@ import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs';
 import { basename, dirname, join, relative, resolve, sep } from 'node:path';
 import type { ts } from 'ts-morph';
 import { EXIT, UnbrokerError } from '../src/errors.js';
-import { siteCalls } from './analyse.js';
 import type { FileChange } from './changes.js';
-import { enqueueCalls } from './enqueues.js';
 import { sha256 } from './files.js';
 import { isModulePackage } from './imports.js';
 import {
@@ -21,11 +19,10 @@ import {
   stateOfText,
   type TypeImport,
 } from './kind-file.js';
+import { type KindUse, kindUses } from './kind-uses.js';
 import { PayloadTypes, UNKNOWN, union } from './payload-types.js';
 import type { Analysis } from './program.js';
-import type { PublishFacts } from './publish.js';
 import type { SiteReader } from './site.js';
-import type { Evaluator, Value } from './values.js';
 
 export interface KindsOption {
   /** The file, relative to the root or absolute; .ts, .js (with a .d.ts beside) or .d.ts. */
@@ -53,27 +50,19 @@ export interface Registry {
 
 const MAX_BYTES = 4_194_304;
 
-interface Use {
-  readonly kind: string;
-  readonly node: ts.Node;
-  /** Null: no payload; undefined: it could not be read. */
-  readonly payload: Value | null | undefined;
-}
-
 /** Throws `kinds-path-invalid`. */
 export function makeRegistry(
   option: KindsOption,
   root: string,
   analysis: Analysis,
   reader: SiteReader,
-  values: Evaluator,
 ): Registry {
   const target = targetOf(option.path, root);
   const folder = packageFolder(target.absolute, root);
   const inPackage = (file: ts.SourceFile): boolean => packageFolder(file.fileName, root) === folder;
   const imports = new Imports(target.absolute, inPackage, importEnding(analysis, inPackage));
-  const types = new PayloadTypes(analysis.checker, values, imports.nameOf);
-  const entries = entriesOf([...published(analysis, reader), ...enqueued(analysis, values)], types, analysis);
+  const types = new PayloadTypes(analysis.checker, reader.values, imports.nameOf);
+  const entries = entriesOf(kindUses(analysis, reader), types, analysis);
   const files = formsOf(target.absolute).map(({ absolute, form }) => {
     const text = renderKindFile(entries, imports.of(entries), form);
     return { ...existing(absolute, root), absolute, text };
@@ -94,55 +83,35 @@ export function makeRegistry(
   };
 }
 
-function published(analysis: Analysis, reader: SiteReader): Use[] {
-  return [...siteCalls(reader), ...uncalled(reader)].flatMap((call) => {
-    if (analysis.isTest(call.getSourceFile())) return [];
-    const facts = reader.factsOf(call);
-    if (facts.kind === null || facts.obstacles.some((o) => o.code === 'rpc')) return [];
-    return [{ kind: facts.kind, node: call, payload: bodyOf(facts) }];
-  });
-}
-
-/** Inside of functions that only publish and that nobody calls: no call site, and their kinds count all the same. */
-function uncalled({ discovery, resolver }: SiteReader): ts.CallExpression[] {
-  const called = new Set<ts.Node>();
-  for (const call of discovery.publishes) {
-    const callee = resolver.calleeOf(call);
-    if (callee.kind === 'own') for (const fn of callee.fns) called.add(fn);
-  }
-  return [...discovery.wrappers.values()].flatMap(({ fn, inner, obstacles }) =>
-    inner === undefined || obstacles.length > 0 || called.has(fn) ? [] : [inner],
-  );
-}
-
-function bodyOf(facts: PublishFacts): Value | null | undefined {
-  return facts.obstacles.some((o) => o.code === 'payload-not-json') ? undefined : facts.body;
-}
-
-function enqueued(analysis: Analysis, values: Evaluator): Use[] {
-  return enqueueCalls(analysis, values).map(({ kind, node, payload }) => ({
-    ...{ kind, node },
-    payload: payload === undefined ? null : { node: payload, env: undefined },
-  }));
-}
-
-function entriesOf(uses: readonly Use[], types: PayloadTypes, analysis: Analysis): KindEntry[] {
-  const fileOf = (use: Use): string => analysis.pathOf(use.node.getSourceFile());
+function entriesOf(uses: readonly KindUse[], types: PayloadTypes, analysis: Analysis): KindEntry[] {
+  const fileOf = (use: KindUse): string => analysis.pathOf(use.node.getSourceFile());
   const kinds = [...new Set(uses.map((u) => u.kind))].sort();
   return kinds.map((kind) => {
     const mine = uses
       .filter((u) => u.kind === kind)
       .sort((a, b) => compare(fileOf(a), fileOf(b)) || a.node.pos - b.node.pos);
-    const texts = mine.map((u) => (u.payload === undefined ? UNKNOWN : types.textOf(u.payload)));
+    const texts = mine.map((u) => textOf(u, types));
     const type = union(texts);
     return {
       ...{ kind, type },
-      unknown: /\bunknown\b/.test(type.replace(/'(?:[^'\\]|\\.)*'/g, '')),
+      unknown: isUnknown(type),
       disagree: new Set(texts).size > 1,
       files: [...new Set(mine.map(fileOf))],
       calls: mine.length,
     };
   });
+}
+
+function textOf({ payload, called }: KindUse, types: PayloadTypes): string {
+  if (payload === undefined) return UNKNOWN;
+  const text = types.textOf(payload);
+  if (!isUnknown(text) || called.length === 0) return text;
+  const told = union(called.map((value) => types.textOf(value)));
+  return isUnknown(told) ? text : told;
+}
+
+function isUnknown(type: string): boolean {
+  return /\bunknown\b/.test(type.replace(/'(?:[^'\\]|\\.)*'/g, ''));
 }
 
 function compare(a: string, b: string): number {

@@ -79,6 +79,11 @@ export class Resolver {
     return this.index.isReassigned(symbol);
   }
 
+  /** Calls that name the function itself; those through an interface are the interface's. */
+  callsOf(fn: Fn): readonly ts.CallExpression[] {
+    return this.index.callsOf(fn);
+  }
+
   // ── callees ──
 
   calleeOf(call: ts.CallExpression): Callee {
