@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
-import { afterEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { startScript } from '../support/processes.js';
 import { freshDatabase, type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
@@ -30,10 +30,15 @@ async function rows(server: PostgresServer): Promise<number> {
   return (await client.query('select from t')).rowCount ?? 0;
 }
 
+/** One server of each kind, from its first start to its end: initdb is most of what a server costs. */
 describe.each(['local', 'embedded'] as const)('Postgres, %s', (way) => {
+  let server: PostgresServer;
+  beforeAll(async () => {
+    server = await startPostgres({ way, controllable: true });
+  });
+  afterAll(() => server.close());
+
   test('keeps what was committed through kill, immediate and fast stop, on the same port', async () => {
-    const server = await startPostgres({ way, controllable: true });
-    cleanups.push(() => server.close());
     const { url } = server;
     const before = await connect(url);
     await before.query('create table t (id int)');
@@ -54,11 +59,7 @@ describe.each(['local', 'embedded'] as const)('Postgres, %s', (way) => {
   });
 
   test('answers nothing while paused and goes on where it was when resumed', async () => {
-    const server = await startPostgres({ way, controllable: true, durable: false });
-    cleanups.push(() => server.close());
     const client = await connect(server.url);
-    expect((await client.query('show fsync')).rows[0].fsync).toBe('off');
-
     await server.pause();
     let answered = false;
     const asked = client.query('select 1').then(() => {
@@ -72,26 +73,16 @@ describe.each(['local', 'embedded'] as const)('Postgres, %s', (way) => {
   });
 
   test('a paused server can be closed', async () => {
-    const server = await startPostgres({ way, controllable: true });
     await server.pause();
     await server.close();
     await expect(connect(server.url)).rejects.toThrow(/ECONNREFUSED/);
   });
 });
 
-test('is durable unless told otherwise, and takes settings', async () => {
-  const server = await startPostgres({ controllable: true, settings: { wal_level: 'logical' } });
-  cleanups.push(() => server.close());
-  const client = await connect(server.url);
-  const shown = await client.query(
-    "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'wal_level') order by 1",
-  );
-  expect(shown.rows.map(({ setting }) => setting)).toEqual(['on', 'on', 'logical']);
-});
-
 test('servers of two owners run side by side, and those of a killed owner are gone with it', async () => {
-  const mine = await startPostgres({ controllable: true });
+  const mine = await startPostgres({ controllable: true, durable: false });
   cleanups.push(() => mine.close());
+  expect((await (await connect(mine.url)).query('show fsync')).rows[0].fsync).toBe('off');
   const owner = startScript(fileURLToPath(new URL('../support/owner-of-a-server.ts', import.meta.url)), [
     'postgres',
   ]);
@@ -109,7 +100,7 @@ test('servers of two owners run side by side, and those of a killed owner are go
   await connect(mine.url);
 });
 
-test('a server that was given is used as it is and never stopped', async () => {
+test('a server that was given is used as it is and never stopped; an own one is durable and takes settings', async () => {
   const mine = await startPostgres({ controllable: true });
   cleanups.push(() => mine.close());
   vi.stubEnv('UNBROKER_TEST_DATABASE_URL', mine.url);
@@ -120,9 +111,13 @@ test('a server that was given is used as it is and never stopped', async () => {
   await given.close();
   await connect(given.url);
 
-  const own = await startPostgres({ controllable: true });
+  const own = await startPostgres({ controllable: true, settings: { wal_level: 'logical' } });
   cleanups.push(() => own.close());
   expect(own.url).not.toBe(mine.url);
+  const shown = await (await connect(own.url)).query(
+    "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'wal_level') order by 1",
+  );
+  expect(shown.rows.map(({ setting }) => setting)).toEqual(['on', 'on', 'logical']);
 });
 
 test('fresh databases do not see each other and are dropped even while somebody is connected', async () => {
