@@ -177,7 +177,7 @@ export class Roles {
       const role = this.annotated(declaration.type, inner);
       if (role !== undefined || !isAnyKeyword(declaration.type)) return role;
     }
-    if (ts.isGetAccessorDeclaration(declaration)) return this.returned(declaration, inner);
+    if (ts.isGetAccessorDeclaration(declaration)) return this.returned(declaration, seen);
     const born: ts.Expression[] = [...this.index.assignedTo(symbol)];
     if ('initializer' in declaration && declaration.initializer !== undefined) {
       born.push(declaration.initializer as ts.Expression);
@@ -228,12 +228,43 @@ export class Roles {
     if (ts.isUnionTypeNode(node)) {
       return agreed(node.types.filter((t) => !isNothingType(t)).map((t) => this.annotated(t, seen)));
     }
+    // `typeof db`
+    if (ts.isTypeQueryNode(node)) return this.tracedEntity(node.exprName, seen);
     if (!ts.isTypeReferenceNode(node)) return undefined;
     const name = node.typeName;
-    if (ts.isIdentifier(name) && name.text === 'Promise' && node.typeArguments?.[0] !== undefined) {
-      return this.annotated(node.typeArguments[0], seen);
+    const [first] = node.typeArguments ?? [];
+    if (ts.isIdentifier(name) && first !== undefined) {
+      if (name.text === 'Promise' || name.text === 'Awaited') return this.annotated(first, seen);
+      if (name.text === 'ReturnType') return this.annotatedResult(first, seen);
     }
-    return this.named(node);
+    return this.named(node) ?? this.annotatedAlias(name, seen);
+  }
+
+  /** `type Db = typeof db`: what the alias of the repository's own stands for. */
+  private annotatedAlias(name: ts.EntityName, seen: ReadonlySet<ts.Node>): Role | undefined {
+    const symbol = this.checker.getSymbolAtLocation(name);
+    const target =
+      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const alias = target?.declarations?.[0];
+    if (alias === undefined || !ts.isTypeAliasDeclaration(alias) || seen.has(alias)) return undefined;
+    return this.annotated(alias.type, new Set([...seen, alias]));
+  }
+
+  private tracedEntity(name: ts.EntityName, seen: ReadonlySet<ts.Node>): Role | undefined {
+    return this.tracedSymbol(this.checker.getSymbolAtLocation(name), seen);
+  }
+
+  /** `ReturnType<typeof drizzle>`, `ReturnType<typeof connect>`. */
+  private annotatedResult(node: ts.TypeNode, seen: ReadonlySet<ts.Node>): Role | undefined {
+    if (!ts.isTypeQueryNode(node)) return undefined;
+    const symbol = this.checker.getSymbolAtLocation(node.exprName);
+    const target =
+      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const declared = target?.declarations?.[0];
+    const fn = declared !== undefined && ts.isVariableDeclaration(declared) ? declared.initializer : declared;
+    if (fn !== undefined && isFn(fn)) return this.returned(fn, seen);
+    const made = this.tracedSymbol(symbol, seen);
+    return made && { pkg: made.pkg, what: tableOf(made.pkg).calls[made.what] ?? 'other' };
   }
 
   /** Where an import of the repository's own leads into a package: a client that Prisma wrote beside the sources. */
