@@ -144,6 +144,48 @@ describe('the file', () => {
   });
 });
 
+test('a function without types has those of its arguments, before it is handed a transaction and after', () => {
+  write('package.json', '{}');
+  rmSync(join(root, 'shop.ts'));
+  linkPackages(root);
+  write(
+    'shop.js',
+    `const amqp = require('amqplib');
+const { Pool } = require('pg');
+const pool = new Pool();
+const open = amqp.connect('amqp://localhost').then((c) => c.createChannel());
+const publish = async (key, body) => (await open).publish('shop', key, Buffer.from(JSON.stringify(body)));
+async function announce(order, loud) {
+  if (loud) await publish('order.loud', { id: order.id, of: order });
+  else await publish('order.quiet', { id: order.id, loud });
+}
+exports.place = async function place(/** @type {number} */ id) {
+  const client = await pool.connect();
+  await client.query('BEGIN');
+  await client.query('insert into orders (id) values ($1)', [id]);
+  await client.query('COMMIT');
+  await announce({ id }, id > 9);
+  client.release();
+};
+`,
+  );
+  const options = { root, paths: [], level: 'thread', inlineSql: false, todo: false, types: true } as const;
+  const kinds = { path: 'kinds.js', use: true };
+  const types = [
+    ['order.loud', '{ id: number; of: { id: number } }'],
+    ['order.quiet', '{ id: number; loud: boolean }'],
+  ];
+  const before = makePlan({ ...options, kinds });
+  expect(before.kinds?.entries.map((e) => [e.kind, e.type])).toEqual(types);
+  applyPlan(before, { allowDirty: true });
+  expect(read('shop.js')).toContain("await enqueue(client, kinds['order.quiet'], ");
+  const after = makePlan({ ...options, kinds });
+  expect([after.kinds?.state, after.changes]).toEqual(['same', []]);
+  // What a relay is handed is the relay's own business.
+  write('shop.js', `${read('shop.js')}enqueue(pool, 'relay.amqp', { exchange: 'shop', text: '' });\n`);
+  expect(makePlan({ ...options, kinds }).kinds?.state).toBe('same');
+});
+
 test('without packages what a row holds is unknown', () => {
   write(
     'shop.ts',
