@@ -223,36 +223,76 @@ describe('what is stored', () => {
     ]);
   });
 
-  test.each([
-    ['an empty kind', `insert into unbroker.jobs (kind) values ('')`],
-    ['a long kind', `insert into unbroker.jobs (kind) values (repeat('k', 201))`],
-    ['no input at all', `insert into unbroker.jobs (kind, payload) values ('a', null)`],
-    ['an unknown state', `insert into unbroker.jobs (kind, state) values ('a', 'waiting')`],
-    ['running without a lease', `insert into unbroker.jobs (kind, state) values ('a', 'running')`],
-    ['a lease without running', `insert into unbroker.jobs (kind, locked_until) values ('a', now())`],
-    ['a token without running', `insert into unbroker.jobs (kind, lease_token) values ('a', 1)`],
-    ['done without its end', `insert into unbroker.jobs (kind, state) values ('a', 'done')`],
-    ['an end without being done', `insert into unbroker.jobs (kind, finished_at) values ('a', now())`],
-    [
-      'an end while it runs',
-      `insert into unbroker.jobs (kind, state, lease_token, locked_until, locked_by, finished_at)
-       values ('a', 'running', 1, now(), 'w', now())`,
-    ],
-    [
-      'running for nobody',
-      `insert into unbroker.jobs (kind, state, lease_token, locked_until) values ('a', 'running', 1, now())`,
-    ],
-    ['parking without running', `insert into unbroker.jobs (kind, on_lease_expired) values ('a', 'park')`],
-    ['no start allowed', `insert into unbroker.jobs (kind, max_attempts) values ('a', 0)`],
-    ['too many starts allowed', `insert into unbroker.jobs (kind, max_attempts) values ('a', 1001)`],
-    ['a negative count', `insert into unbroker.jobs (kind, attempts) values ('a', -1)`],
-    ['an empty key', `insert into unbroker.jobs (kind, dedupe_key) values ('a', '')`],
-    ['a long key', `insert into unbroker.jobs (kind, dedupe_key) values ('a', repeat('d', 501))`],
-    ['an empty ordering key', `insert into unbroker.jobs (kind, ordering_key) values ('a', '')`],
-    ['a long ordering key', `insert into unbroker.jobs (kind, ordering_key) values ('a', repeat('o', 501))`],
-    ['a history that is no list', `insert into unbroker.jobs (kind, errors) values ('a', '{}')`],
-  ])('the table refuses %s', async (_name, insert) => {
-    await expect(db.pool.query(insert)).rejects.toMatchObject({ code: '23514' });
+  test('what the table refuses, and the rule that it names', async () => {
+    const refused = {
+      [`(kind) values ('')`]: 'jobs_kind',
+      [`(kind) values (repeat('k', 201))`]: 'jobs_kind',
+      [`(kind, payload) values ('a', null)`]: 'jobs_input',
+      [`(kind, state) values ('a', 'waiting')`]: 'jobs_state',
+      [`(kind, on_lease_expired) values ('a', 'park')`]: 'jobs_state',
+      [`(kind, max_attempts) values ('a', 0)`]: 'jobs_attempts',
+      [`(kind, max_attempts) values ('a', -1)`]: 'jobs_attempts',
+      [`(kind, attempts, max_attempts) values ('a', 1, 0)`]: 'jobs_attempts',
+      [`(kind, max_attempts) values ('a', 1001)`]: 'jobs_attempts',
+      [`(kind, attempts) values ('a', -1)`]: 'jobs_attempts',
+      [`(kind, dedupe_key) values ('a', '')`]: 'jobs_dedupe_key',
+      [`(kind, dedupe_key) values ('a', repeat('d', 501))`]: 'jobs_dedupe_key',
+      [`(kind, ordering_key) values ('a', '')`]: 'jobs_ordering_key',
+      [`(kind, ordering_key) values ('a', repeat('o', 501))`]: 'jobs_ordering_key',
+      [`(kind, errors) values ('a', '{}')`]: 'jobs_errors',
+    };
+    for (const [row, constraint] of Object.entries(refused)) {
+      const error = await db.pool
+        .query(`insert into unbroker.jobs ${row}`)
+        .catch((caught: unknown) => caught);
+      expect(error, row).toMatchObject({ code: '23514', schema: 'unbroker', table: 'jobs', constraint });
+    }
+  });
+
+  test('the table takes what is just within its bounds', async () => {
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, payload, body, attempts, max_attempts, dedupe_key, ordering_key, errors) values
+       (repeat('k', 200), 'null', null, 0, 1, null, null, null),
+       ('a', null, '', 0, 20, 'k', null, null),
+       ('a', 'null', '', 2147483647, 1000, repeat('d', 500), repeat('o', 500), '[]'),
+       (repeat('ä', 200), 'null', null, 201, 201, repeat('ö', 201), 'o', '[1]')`,
+    );
+    expect(await jobs()).toBe(4);
+  });
+
+  test('of all combinations of state, lease and end the table takes those that mean something', async () => {
+    // An attempt each, in a subtransaction, so that one refusal leaves the others.
+    await db.pool.query(`
+create table public.taken (state text, nulls text);
+do $$
+declare
+  combination record;
+begin
+  for combination in
+    select s.state, token, until, holder, ended
+    from unnest('{ready,running,done,dead,cancelled}'::text[]) as s (state),
+         unnest(array[null, 1]) as token, unnest(array[null, now()]) as until,
+         unnest(array[null, 'w']) as holder, unnest(array[null, now()]) as ended
+  loop
+    begin
+      insert into unbroker.jobs (kind, state, lease_token, locked_until, locked_by, finished_at)
+      values ('a', combination.state, combination.token, combination.until, combination.holder, combination.ended);
+      insert into public.taken values (combination.state, format('%s %s %s %s', combination.token is null,
+        combination.until is null, combination.holder is null, combination.ended is null));
+    exception when check_violation then
+      null;
+    end;
+  end loop;
+end
+$$`);
+    const { rows } = await db.pool.query('select state, nulls from public.taken order by 1');
+    expect(rows.map(({ state, nulls }) => `${state} ${nulls}`)).toEqual([
+      'cancelled t t t f',
+      'dead t t t f',
+      'done t t t f',
+      'ready t t t t',
+      'running f f f t',
+    ]);
   });
 });
 
