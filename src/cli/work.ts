@@ -70,6 +70,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
     const end = (status: number): void => {
       if (ending) return;
       ending = true;
+      context.log.info({ running: worker.running, graceMs }, 'stopping');
       void worker.stop({ deadlineMs: graceMs }).then(async () => {
         await server?.close();
         process.off('SIGINT', interrupt).off('SIGTERM', terminate);
