@@ -37,7 +37,7 @@ const rows = async (): Promise<number> =>
   (await world.rows<{ n: number }>('select count(*)::int as n from unbroker.jobs'))[0]?.n ?? 0;
 
 test('SIGTERM: a clean end with the findings, the publisher’s connection, and metrics meanwhile', {
-  timeout: 90_000,
+  timeout: 180_000,
 }, async () => {
   const shop = await amqp.connect(world.vhost.url, { clientProperties: { connection_name: 'the shop' } });
   shop.on('error', () => {});
@@ -53,14 +53,14 @@ test('SIGTERM: a clean end with the findings, the publisher’s connection, and 
       messageId: `m${n}`,
     });
   await channel.waitForConfirms();
-  await until('they are rows', async () => (await rows()) === 5, { withinMs: 30_000 });
-  await bridge.waitFor(/"appId":"shop".*somebody publishes/, 30_000);
+  await until('they are rows', async () => (await rows()) === 5, { withinMs: 60_000 });
+  await bridge.waitFor(/"appId":"shop".*somebody publishes/, 60_000);
   const metrics = async () => (await fetch(url)).text();
   await until('metrics', async () => (await metrics()).includes('unbroker_bridge_messages 5'));
   expect(await metrics()).toContain('unbroker_bridge_connected 1');
   await bridge.waitFor(/"name":"the shop".*a connection publishes/, 60_000);
   bridge.signal('SIGTERM');
-  const { code } = await bridge.waitForExit(30_000);
+  const { code } = await bridge.waitForExit(90_000);
   await shop.close();
   expect(code).toBe(0);
   const answer = JSON.parse(bridge.stdout.trim().split('\n').at(-1) ?? 'null');
@@ -78,19 +78,19 @@ test('SIGTERM: a clean end with the findings, the publisher’s connection, and 
   });
 });
 
-test('--idle-exit-ms: tables for a person, the progress line, exit 0', { timeout: 60_000 }, async () => {
+test('--idle-exit-ms: tables for a person, the progress line, exit 0', { timeout: 180_000 }, async () => {
   await world.publish('', 'work', { n: 9 }, { userId: new URL(world.vhost.url).username });
   const bridge = start(['--idle-exit-ms', '500', '--group', 'work', '--rate', '100']);
-  const { code } = await bridge.waitForExit(60_000);
+  const { code } = await bridge.waitForExit(90_000);
   expect([code, bridge.stdout]).toEqual([0, expect.stringMatching(/work\s+│ \d+\s+│ 1\s+│ 1 /)]);
   expect(bridge.stdout).toContain('work: 1 came late: somebody still publishes.');
   expect(bridge.stdout).toMatch(/│ work\s+│\s+│ work\s+│ guest/);
   expect(bridge.stderr).toContain('bridge: 1 late messages');
 });
 
-test('what cannot be meant is refused with exit 2 and one line', { timeout: 60_000 }, async () => {
+test('what cannot be meant is refused with exit 2 and one line', { timeout: 180_000 }, async () => {
   const bridge = start(['--idle-exit-ms', '1s']);
-  const { code } = await bridge.waitForExit(60_000);
+  const { code } = await bridge.waitForExit(90_000);
   expect([code, bridge.stderr.trim().split('\n').length]).toEqual([2, 1]);
   expect(bridge.stderr).toContain('--idle-exit-ms is not valid. It must be a whole number of milliseconds');
 });

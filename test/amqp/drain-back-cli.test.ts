@@ -36,7 +36,7 @@ function start(args: readonly string[], env: Readonly<Record<string, string>> = 
 
 async function run(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const started = start(args, env);
-  const { code } = await started.waitForExit(60_000);
+  const { code } = await started.waitForExit(90_000);
   return { code, stdout: started.stdout, stderr: started.stderr };
 }
 
@@ -76,9 +76,9 @@ test('plan, run, verify, undo: there and back, with the books in a file', { time
   expect(await ready()).toBe(0);
 
   const stopped = start(['undo', '--rate', '100']);
-  await until('some are back', async () => (await ready()) > 20, { withinMs: 30_000 });
+  await until('some are back', async () => (await ready()) > 20, { withinMs: 60_000 });
   stopped.signal('SIGINT');
-  expect(await stopped.waitForExit(60_000)).toMatchObject({ code: 130 });
+  expect(await stopped.waitForExit(90_000)).toMatchObject({ code: 130 });
   expect(stopped.stdout).toContain('run the same command again');
   const undone = await run(['undo', '--json']);
   expect(undone.code).toBe(0);
@@ -112,7 +112,7 @@ test('what cannot be meant is refused with exit 2 and one line', { timeout: 120_
 });
 
 test('without API and shell, freeze prints the steps by hand; nothing frozen, thaw says so', {
-  timeout: 60_000,
+  timeout: 180_000,
 }, async () => {
   const blind = { RABBITMQ_MANAGEMENT_URL: 'http://127.0.0.1:1' };
   const byHand = await run(['freeze'], blind);

@@ -46,7 +46,7 @@ function start(args: readonly string[], env: Readonly<Record<string, string>> = 
 
 async function run(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const started = start(args, env);
-  const { code } = await started.waitForExit(60_000);
+  const { code } = await started.waitForExit(90_000);
   return { code, stdout: started.stdout, stderr: started.stderr };
 }
 
@@ -110,12 +110,12 @@ describe('run', () => {
     const written = async () =>
       (await world.rows<{ n: number }>('select count(*)::int as n from unbroker.jobs'))[0]?.n ?? 0;
     const killed = start(['run', '--rate', '400']);
-    await until('a part is written', async () => (await written()) >= 100, { withinMs: 20_000 });
+    await until('a part is written', async () => (await written()) >= 100, { withinMs: 60_000 });
     expect(await killed.kill()).toMatchObject({ signal: 'SIGKILL' });
 
     const before = await written();
     const stopped = start(['run', '--rate', '400']);
-    await until('more is written', async () => (await written()) > before, { withinMs: 20_000 });
+    await until('more is written', async () => (await written()) > before, { withinMs: 60_000 });
     stopped.signal('SIGINT');
     expect(await stopped.waitForExit()).toMatchObject({ code: 130 });
     expect(stopped.stdout).toContain('run the same command again');
@@ -160,11 +160,11 @@ describe('run', () => {
     await until(
       'it has begun',
       async () => (await world.rows('select 1 from unbroker.drain_batches')).length > 0,
-      { withinMs: 20_000 },
+      { withinMs: 60_000 },
     );
     // What a purge by somebody else does.
     await world.channel.purgeQueue('work');
-    const { code } = await slow.waitForExit(60_000);
+    const { code } = await slow.waitForExit(90_000);
     expect(code).toBe(3);
     const [{ books }] = answer(slow.stdout).groups;
     expect(books.difference).toBeLessThan(0);
@@ -173,7 +173,7 @@ describe('run', () => {
 });
 
 test('what cannot be meant is refused with exit 2 and one line, and no secret is repeated', {
-  timeout: 60_000,
+  timeout: 180_000,
 }, async () => {
   const cases: [string[], RegExp][] = [
     [['run', '--group', ''], /--group is not valid/],

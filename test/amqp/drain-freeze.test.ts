@@ -59,7 +59,7 @@ async function takes(queue: string): Promise<boolean> {
 
 describe('by policy', () => {
   test('queues keep all they hold, refuse, and take again; what a policy would harm gets none', {
-    timeout: 60_000,
+    timeout: 180_000,
   }, async () => {
     const { vhost } = world.vhost;
     await fill('classic');
@@ -150,7 +150,7 @@ describe('publishers', () => {
   afterAll(() => callManagement(managementUrl, 'DELETE', `/users/${USER}`));
 
   test('one without confirms is named; its right and its connection are taken, and the right given back', {
-    timeout: 60_000,
+    timeout: 180_000,
   }, async () => {
     await fill('work');
     const connection = await amqp.connect(url());
@@ -168,7 +168,7 @@ describe('publishers', () => {
     const vhost = world.vhost.vhost;
     // The statistics name a publisher seconds after its first message.
     await until('it is seen', async () => (await admin.publishers(vhost)).some(({ user }) => user === USER), {
-      withinMs: 30_000,
+      withinMs: 60_000,
     });
     await expect(freeze()).rejects.toMatchObject({
       code: 'freeze-unconfirmed',

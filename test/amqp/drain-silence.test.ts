@@ -92,7 +92,7 @@ describe('a broker that is silent', () => {
     ...(process.env['UNBROKER_TEST_LONG'] ? [HEARS_NOTHING] : []),
   ])(
     '%s: noticed after two heartbeats; resumed, nothing is lost or doubled',
-    { timeout: 60_000 },
+    { timeout: 180_000 },
     async (_what, side) => {
       const { books, warnings } = await drain({
         heartbeatS: 1,
@@ -126,7 +126,7 @@ test.skipIf(!process.env['UNBROKER_TEST_LONG'])(
 
 describe('a database that is silent', () => {
   test('after a COMMIT was sent: the wait ends, the commit is found, nothing is lost or doubled', {
-    timeout: 60_000,
+    timeout: 180_000,
   }, async () => {
     const { books, warnings } = await drain({
       answerWithinMs: 3_000,
@@ -142,7 +142,7 @@ describe('a database that is silent', () => {
   test.skipIf(!process.env['UNBROKER_TEST_LONG'])(
     'in the middle of a COPY: the wait ends, too',
     {
-      timeout: 60_000,
+      timeout: 180_000,
     },
     async () => {
       const { books, warnings } = await drain({

@@ -103,7 +103,9 @@ describe('there and back', () => {
     expect((await world.rows('select 1 from unbroker.drain_runs')).length).toBe(2);
   });
 
-  test('drain, undo, drain gives the same rows, whatever a queue can hold', { timeout: 60_000 }, async () => {
+  test('drain, undo, drain gives the same rows, whatever a queue can hold', {
+    timeout: 180_000,
+  }, async () => {
     const header = fc.oneof(
       fc.uint8Array({ maxLength: 12 }).map((bytes) => ({ tag: 'S' as const, bytes: Buffer.from(bytes) })),
       fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }).map((value) => ({ tag: 'l' as const, value })),
@@ -513,7 +515,7 @@ describe('interrupted', () => {
   });
 
   test('a message that the broker ends the connection for stays, the others go', {
-    timeout: 60_000,
+    timeout: 180_000,
   }, async () => {
     await fill(5);
     const nan = propertyBytes({ headers: { n: { tag: 'd', value: Number.NaN } } });

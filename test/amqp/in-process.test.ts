@@ -311,7 +311,7 @@ describe('only here', () => {
     const got: inProcess.Message[] = [];
     const second = quiet(await other.createChannel());
     await second.consume('leased', (one) => void (one && got.push(one)));
-    await until('it came again', () => got.length === 1, { withinMs: 20_000 });
+    await until('it came again', () => got.length === 1, { withinMs: 60_000 });
     expect(got[0]?.fields.redelivered).toBe(true);
     await Promise.all([dying.close(), other.close()]);
   });

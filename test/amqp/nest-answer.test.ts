@@ -13,7 +13,7 @@ import { SILENT } from '../../src/log.js';
 import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld } from './drain-world.js';
 
-vi.setConfig({ testTimeout: 60_000 });
+vi.setConfig({ testTimeout: 180_000 });
 
 let world: DrainWorld;
 beforeAll(async () => {
@@ -58,7 +58,7 @@ test('emit is a job; send is a job whose result comes back to the client', async
     await new Promise<void>((resolve, reject) =>
       client.emit('order.placed', { n: 1 }).subscribe({ complete: resolve, error: reject }),
     );
-    await until('the event is handled', () => events.length === 1, { withinMs: 30_000 });
+    await until('the event is handled', () => events.length === 1, { withinMs: 60_000 });
     expect(events).toEqual([{ n: 1 }]);
     const sums = [
       [1, 2, 3],

@@ -174,7 +174,7 @@ describe('delayed messages', () => {
 
 describe('limits of a node', () => {
   const MESSAGES = 40;
-  const SOON = { withinMs: 40_000 };
+  const SOON = { withinMs: 60_000 };
   let connection: amqp.ChannelModel;
   let channel: amqp.ConfirmChannel;
   let blocked = false;
@@ -247,7 +247,7 @@ describe('limits of a node', () => {
   });
 
   test('a memory alarm stops whoever publishes, an undo too, and not a drain', {
-    timeout: 60_000,
+    timeout: 180_000,
   }, async () => {
     await broker.rabbit.ctl(['set_vm_memory_high_watermark', '0']);
     try {

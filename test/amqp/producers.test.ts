@@ -191,12 +191,12 @@ describe('from Debian', () => {
   });
 
   test('Celery 5: eta, expires, retries, priority, limits, compression, a chain, a worker’s retries, protocol 1', {
-    timeout: 90_000,
+    timeout: 180_000,
   }, async ({ skip }) => {
     if (noCelery !== null) skip(noCelery);
     const script = fileURLToPath(new URL('celery_publisher.py', import.meta.url));
     const celery = startProcess(python, [script], { env: { AMQP_URL: world.vhost.url } });
-    const { code } = await celery.waitForExit(60_000);
+    const { code } = await celery.waitForExit(90_000);
     expect([code, celery.stderr]).toEqual([0, '']);
     await untilReady(world.channel, 'celery', 12);
     // Celery gives `expires` to the broker, too, which drops the message as soon as somebody would get it.
@@ -235,7 +235,7 @@ describe('from Debian', () => {
   });
 
   test('Celery 5 through the bridge while it runs: calls, chains, groups, answers that are waited for', {
-    timeout: 90_000,
+    timeout: 180_000,
   }, async ({ skip }) => {
     if (noCelery !== null) skip(noCelery);
     const queue = 'bridged';
@@ -253,9 +253,9 @@ describe('from Debian', () => {
     try {
       const script = fileURLToPath(new URL('celery_bridge_publisher.py', import.meta.url));
       const celery = startProcess(python, [script], { env: { AMQP_URL: world.vhost.url } });
-      const { code } = await celery.waitForExit(60_000);
+      const { code } = await celery.waitForExit(90_000);
       expect([code, celery.stderr]).toEqual([0, '']);
-      await until('all have come', async () => (await bridged()).length === 17, { withinMs: 20_000 });
+      await until('all have come', async () => (await bridged()).length === 17, { withinMs: 60_000 });
     } finally {
       stop.abort();
       await bridging;

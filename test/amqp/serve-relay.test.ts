@@ -73,7 +73,7 @@ async function ask(method: string, path: string, body?: object): Promise<Answer>
 }
 
 const take = (queue: string): Promise<GetMessage> =>
-  until(`${queue} has a message`, () => world.channel.get(queue, { noAck: true }), { withinMs: 20_000 });
+  until(`${queue} has a message`, () => world.channel.get(queue, { noAck: true }), { withinMs: 60_000 });
 const json = (message: GetMessage): unknown => JSON.parse(message.content.toString('utf8'));
 const isEmpty = async (queue: string): Promise<boolean> =>
   (await world.channel.checkQueue(queue)).messageCount === 0;

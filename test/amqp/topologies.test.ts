@@ -204,7 +204,7 @@ describe('dead letters', () => {
         const plan = planOf(await look(), 'stuck.wait');
         return plan?.obstacles.some((obstacle) => obstacle.startsWith('3 dead letters wait')) ? plan : null;
       },
-      { withinMs: 25_000, everyMs: 250 },
+      { withinMs: 60_000, everyMs: 250 },
     );
     expect(seen.info.ready).toBe(0);
   });
@@ -254,7 +254,7 @@ describe('queues that come and go', () => {
     await theirs.assertQueue('private', { exclusive: true });
     await world.publish('', 'private', { n: 1 });
     const counted = async () => planOf(await look(), 'private')?.info.ready === 1;
-    await until('the API counts it', counted, { withinMs: 20_000 });
+    await until('the API counts it', counted, { withinMs: 60_000 });
     expect(planOf(await look(), 'private')?.obstacles).toEqual([
       'exclusive: only its own connection can read it; stop the owner',
     ]);
@@ -335,7 +335,7 @@ describe('with less to look with', () => {
       const limited = planOf(byApi, 'jobs.wait')?.info.maxLength === 77;
       return limited && planOf(byApi, 'headless')?.info.reachable === false;
     };
-    await until('the API sees the policy and that the leader is gone', catchesUp, { withinMs: 30_000 });
+    await until('the API sees the policy and that the leader is gone', catchesUp, { withinMs: 60_000 });
     const byShell = await look({ managementUrl: 'http://127.0.0.1:1', ctl });
     expect(shape(byShell)).toEqual(shape(byApi));
     expect(planOf(byShell, 'jobs.wait')?.info).toMatchObject({ maxLength: 77, ttlMs: 600_000 });

@@ -87,7 +87,7 @@ async function completes(): Promise<void> {
 test.each([
   ['the broker hears and does not answer', 'server'],
   ['the broker does not hear', 'client'],
-] as const)('%s: no confirm comes', { timeout: 60_000 }, async (_, side) => {
+] as const)('%s: no confirm comes', { timeout: 180_000 }, async (_, side) => {
   await filled();
   const silent = onceAt('claimed', 3, () => proxy.silence(side));
   const ended = failure(undo({ amqpUrl: proxy.url, answerWithinMs: WITHIN_MS, onStep: silent }));
@@ -107,7 +107,7 @@ test('a dropped confirm: the message is there, is counted, and is marked once', 
 });
 
 test('the broker is gone behind an open port: it gives up after its attempts', {
-  timeout: 60_000,
+  timeout: 180_000,
 }, async () => {
   await filled();
   const vanish = onceAt('marked', 2, () => {
@@ -123,7 +123,7 @@ test('the broker is gone behind an open port: it gives up after its attempts', {
   await completes();
 });
 
-test('the database carries out a mark and does not answer', { timeout: 60_000 }, async () => {
+test('the database carries out a mark and does not answer', { timeout: 180_000 }, async () => {
   await filled();
   const slow = await startFaultProxy(world.database.url);
   const pool = new pg.Pool({ connectionString: slow.url, max: 4 });

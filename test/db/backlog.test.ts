@@ -27,7 +27,7 @@ beforeAll(async () => {
     `insert into unbroker.jobs (kind, priority, run_at)
      select 'k' || i % 20, i % 3, now() - i * interval '1 second' from generate_series(1, 5000) as i`,
   );
-}, 60_000);
+}, 180_000);
 
 interface Plan {
   readonly 'Node Type': string;

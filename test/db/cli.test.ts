@@ -41,7 +41,7 @@ async function unbroker(
     env: { DATABASE_URL: db.url, AMQP_URL: undefined, UNBROKER_LOG_LEVEL: undefined, ...env },
   });
   process.endInput();
-  const { code } = await process.waitForExit(60_000);
+  const { code } = await process.waitForExit(90_000);
   return { code, stdout: process.stdout, stderr: process.stderr };
 }
 
@@ -394,7 +394,7 @@ describe('output', () => {
     const process = startCli(args, options);
     const pipe = fileURLToPath(new URL('../support/pipe.mjs', import.meta.url));
     const closing = startProcess(globalThis.process.execPath, [pipe, cliFile, ...args], options);
-    const [whole, early] = await Promise.all([process.waitForExit(30_000), closing.waitForExit(30_000)]);
+    const [whole, early] = await Promise.all([process.waitForExit(90_000), closing.waitForExit(90_000)]);
     expect(whole.code).toBe(0);
     expect(early.code).toBe(0);
     expect(closing.stderr).toBe('');

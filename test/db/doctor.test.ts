@@ -245,7 +245,7 @@ describe('the command', () => {
   const run = async (...args: string[]) => {
     const child = startCli(['doctor', ...args], { env: { DATABASE_URL: db.url } });
     child.endInput();
-    const { code } = await child.waitForExit(60_000);
+    const { code } = await child.waitForExit(90_000);
     return { code, stdout: child.stdout, stderr: child.stderr };
   };
 

@@ -316,7 +316,7 @@ describe('a worker that is gone', () => {
       handlers: { a: ({ payload }) => new Promise((resolve) => setTimeout(resolve, payload as number)) },
     });
     await until('it is done', async () => (await db.job(solo[0] ?? '')).state === 'done', {
-      withinMs: 20_000,
+      withinMs: 60_000,
     });
     expect(worker.lost()).toEqual([]);
   });

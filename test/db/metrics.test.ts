@@ -133,7 +133,7 @@ test('unbroker serve counts its answers by route, never by path', async () => {
     ]);
   } finally {
     child.signal('SIGTERM');
-    await child.waitForExit(30_000);
+    await child.waitForExit(90_000);
   }
 });
 
@@ -160,6 +160,6 @@ test('unbroker work serves them, and whether it is ready', async () => {
     expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405);
   } finally {
     child.signal('SIGTERM');
-    await child.waitForExit(30_000);
+    await child.waitForExit(90_000);
   }
 });

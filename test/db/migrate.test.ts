@@ -187,7 +187,7 @@ describe('beside live traffic', () => {
     expect(slowestMs).toBeLessThan(2_000);
     await reader.query('commit');
     expect((await migrating).applied).toEqual(['900_extra']);
-  }, 30_000);
+  }, 180_000);
 
   test('workers go on while it runs: no deadlock, no job lost', async () => {
     await migrate(db.pool);
@@ -219,7 +219,7 @@ describe('beside live traffic', () => {
     expect(await db.states()).toEqual({ done: 2_000 });
     expect(worker.errors().filter((error) => (error as { code?: string }).code === '40P01')).toEqual([]);
     await worker.close();
-  }, 90_000);
+  }, 180_000);
 
   test('one that never gets its lock gives up with the next step', async () => {
     await migrate(db.pool);
@@ -241,7 +241,7 @@ describe('beside live traffic', () => {
       exitStatus: 1,
       hint: expect.stringContaining('pg_stat_activity'),
     });
-  }, 60_000);
+  }, 180_000);
 });
 
 describe('interrupted', () => {
@@ -325,7 +325,7 @@ describe('interrupted', () => {
     await migrate(db.pool);
     expect(await invalid()).toBe(0);
     await pool.end();
-  }, 30_000);
+  }, 180_000);
 });
 
 describe('refused', () => {

@@ -297,4 +297,4 @@ test('twenty workers, forty keys, jobs that fail, snooze and die: never two of a
   expect(log.problems()).toEqual([]);
   expect(await db.states()).toEqual({ done: (KEYS * EACH * 4) / 5, dead: (KEYS * EACH) / 5 });
   expect(await auditReport(db.pool)).toMatchObject({ stale: 0, problems: [] });
-}, 90_000);
+}, 180_000);

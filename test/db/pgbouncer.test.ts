@@ -101,7 +101,7 @@ describe.skipIf(missing !== null)(
       );
       try {
         await until('all is done', async () => Object.keys(await db.states()).join() === 'done', {
-          withinMs: 30_000,
+          withinMs: 60_000,
         });
         const { rows } = await pool.query(
           'select kind, min(attempts) as least, max(attempts) as most from unbroker.jobs group by kind',

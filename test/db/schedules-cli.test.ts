@@ -19,7 +19,7 @@ async function run(args: readonly string[], input?: string) {
   const child = startCli(['schedules', ...args], { cwd: folder, env: { DATABASE_URL: db.url } });
   if (input !== undefined) child.write(input);
   child.endInput();
-  const { code } = await child.waitForExit(60_000);
+  const { code } = await child.waitForExit(90_000);
   const last = child.stdout.trimEnd().split('\n').at(-1) ?? '';
   return {
     code,
@@ -88,7 +88,7 @@ test('what an expression means, without a database', async () => {
   ]);
   expect(shown.stdout).toMatch(/Sun 2025-03-09 03:00:00.*2025-03-09T07:00:00\.000Z/);
   expect(shown.stdout).toMatch(/Mon 2025-03-10 02:30:00.*2025-03-10T06:30:00\.000Z/);
-}, 60_000);
+}, 180_000);
 
 test.each([
   [['next', '--cron', '60 * * * *'], 'schedule-invalid'],
@@ -103,5 +103,5 @@ test.each([
     expect(refused).toMatchObject({ code: 2, stdout: '' });
     expect(refused.stderr).toMatch(new RegExp(`^unbroker: [^\\n]+ \\[${code}\\]\\n$`));
   },
-  60_000,
+  180_000,
 );

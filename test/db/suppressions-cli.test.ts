@@ -10,7 +10,7 @@ import { startCli } from '../support/cli.js';
 import { jobsDatabase } from '../support/jobs.js';
 
 // Each command is a process.
-vi.setConfig({ testTimeout: 90_000 });
+vi.setConfig({ testTimeout: 180_000 });
 
 const db = await jobsDatabase();
 const folder = mkdtempSync(join(tmpdir(), 'unbroker-suppressions-'));
@@ -27,7 +27,7 @@ const SECRET_FREE = /^unbroker: [^\n]*\[[a-z-]+\]$/;
 async function run(args: readonly string[]) {
   const child = startCli(['suppressions', ...args], { cwd: tmpdir(), env: { DATABASE_URL: db.url } });
   child.endInput();
-  const { code } = await child.waitForExit(60_000);
+  const { code } = await child.waitForExit(90_000);
   const last = child.stdout.trimEnd().split('\n').at(-1) ?? '';
   const json = last.startsWith('{') ? (JSON.parse(last) as Record<string, unknown>) : undefined;
   return { code, stderr: child.stderr, stdout: child.stdout, json };

@@ -26,7 +26,7 @@ async function run(...args: readonly string[]) {
     env: { DATABASE_URL: db.url },
   });
   child.endInput();
-  const { code } = await child.waitForExit(60_000);
+  const { code } = await child.waitForExit(90_000);
   const last = child.stdout.trimEnd().split('\n').at(-1) ?? '';
   return { code, stderr: child.stderr, json: last.startsWith('{') ? JSON.parse(last) : undefined };
 }

@@ -515,4 +515,4 @@ it('clients that send a byte a second are closed within 10 s, and told why where
   const heard = await slow;
   for (const { ms } of heard) expect(ms).toBeLessThan(15_000);
   expect(heard.map(({ statuses }) => statuses)).toEqual([[408], [408], [408], [408]]);
-}, 40_000);
+}, 180_000);

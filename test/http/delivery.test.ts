@@ -121,7 +121,7 @@ const settled = (id: string, state: string) =>
       const job = await store.show(database.pool, id);
       return job?.state === state ? job : null;
     },
-    { withinMs: 20_000 },
+    { withinMs: 60_000 },
   );
 
 /** Kills the worker when its mail is in: it never learns that it was taken. */

@@ -125,7 +125,7 @@ const ended = (id: string, states: readonly Job['state'][] = ['done', 'dead']): 
       const job = await store.show(world.database.pool, id);
       return job !== null && states.includes(job.state) ? job : null;
     },
-    { withinMs: 30_000 },
+    { withinMs: 60_000 },
   );
 
 /** What the notification becomes: its job when it has ended, and its mail. */
@@ -548,7 +548,7 @@ describe('receivers that misbehave', () => {
         const found = await store.show(world.database.pool, id);
         return found !== null && isTried(found) ? found : null;
       },
-      { withinMs: 30_000 },
+      { withinMs: 60_000 },
     );
     expect(JSON.stringify(job.errors)).not.toContain('secret');
     return job;

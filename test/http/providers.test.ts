@@ -105,7 +105,7 @@ const settled = (id: string, state: string) =>
       const job = await store.show(database.pool, id);
       return job?.state === state ? job : null;
     },
-    { withinMs: 20_000 },
+    { withinMs: 60_000 },
   );
 
 it('SendGrid gets what its API takes; its id is kept', async () => {

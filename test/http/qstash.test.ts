@@ -62,7 +62,7 @@ afterAll(async () => {
 });
 
 const called = (path: string) =>
-  until(`${path} is called`, () => calls.find(({ url }) => url === path) ?? null, { withinMs: 20_000 });
+  until(`${path} is called`, () => calls.find(({ url }) => url === path) ?? null, { withinMs: 60_000 });
 const countOf = (path: string): number => calls.filter(({ url }) => url === path).length;
 
 describe('publish', () => {

@@ -448,7 +448,7 @@ describe('more clients than connections', () => {
     const slow = slowClients(world.port);
     try {
       slow.open(1_000);
-      await until('all are closed when their time is up', () => slow.ended === 1_000, { withinMs: 30_000 });
+      await until('all are closed when their time is up', () => slow.ended === 1_000, { withinMs: 60_000 });
       expect((await fetch(`${world.url}/livez`)).status).toBe(200);
       expect(await world.jobCount()).toBe(0);
       const told = world.lines.filter((line) => line.includes('more connections than'));
@@ -467,7 +467,7 @@ describe('more clients than connections', () => {
     const holder = await world.database.pool.connect();
     try {
       slow.open(20);
-      await until('those above the limit are turned away', () => slow.ended === 15, { withinMs: 20_000 });
+      await until('those above the limit are turned away', () => slow.ended === 15, { withinMs: 60_000 });
       const once = { headers: { connection: 'close' } };
       await until('another is served', async () =>
         fetch(`${world.url}/livez`, once).then(
@@ -485,7 +485,7 @@ describe('more clients than connections', () => {
         const answer = await sendRaw(world.port, ['GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n']);
         return answer.status === 503 ? answer : null;
       };
-      const refused = await until('there is no more room', full, { withinMs: 20_000 });
+      const refused = await until('there is no more room', full, { withinMs: 60_000 });
       expect(refused.headers['retry-after']).toBe('1');
       expect(refused.headers['content-type']).toBe('application/problem+json');
       await holder.query('commit');

@@ -71,7 +71,7 @@ async function deliverAll(db = true): Promise<void> {
       );
       return rows.length === 0;
     },
-    { withinMs: 30_000 },
+    { withinMs: 60_000 },
   );
   await worker.stop({ deadlineMs: 1_000 });
 }

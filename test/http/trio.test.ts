@@ -49,7 +49,7 @@ async function ask(method: string, path: string, body?: unknown): Promise<Answer
 
 const sent = (to: string) =>
   until(`mail to ${to}`, () => smtp.received().find((mail) => mail.to.includes(to)) ?? null, {
-    withinMs: 20_000,
+    withinMs: 60_000,
   });
 
 describe('templates', () => {

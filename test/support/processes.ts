@@ -27,10 +27,10 @@ export interface StartedProcess {
   readonly exit: Promise<ProcessExit>;
   /**
    * Resolves to the match once `pattern` is in stdout or stderr (what was printed before counts too). Rejects with
-   * the output when the process ends first or `timeoutMs` (default 15 000) passes.
+   * the output when the process ends first or `timeoutMs` (default 60 000) passes.
    */
   waitFor(pattern: RegExp | string, timeoutMs?: number): Promise<RegExpExecArray>;
-  /** Like `exit`, but rejects with the output after `timeoutMs` (default 30 000); the process is killed then. */
+  /** Like `exit`, but rejects with the output after `timeoutMs` (default 90 000); the process is killed then. */
   waitForExit(timeoutMs?: number): Promise<ProcessExit>;
   /** Sends the signal without waiting: SIGSTOP, SIGCONT, SIGTERM. */
   signal(signal: NodeJS.Signals): void;
@@ -112,7 +112,7 @@ function watch(child: ChildProcess, name: string): StartedProcess {
     return `${name} ${end}\n--- stdout\n${output.stdout.slice(-3_000)}\n--- stderr\n${output.stderr.slice(-3_000)}`;
   };
 
-  const waitFor = (pattern: RegExp | string, timeoutMs = 15_000): Promise<RegExpExecArray> => {
+  const waitFor = (pattern: RegExp | string, timeoutMs = 60_000): Promise<RegExpExecArray> => {
     const expression = typeof pattern === 'string' ? new RegExp(escapeForRegExp(pattern)) : pattern;
     return new Promise((resolve, reject) => {
       const finish = (act: () => void): void => {
@@ -147,7 +147,7 @@ function watch(child: ChildProcess, name: string): StartedProcess {
       return ended === undefined;
     },
     ...{ exit, waitFor, signal },
-    async waitForExit(timeoutMs = 30_000) {
+    async waitForExit(timeoutMs = 90_000) {
       let timer: NodeJS.Timeout | undefined;
       const late = new Promise<never>((_, reject) => {
         timer = setTimeout(() => {

@@ -38,7 +38,7 @@ export function startWorker(options: TestWorkerOptions): TestWorker {
   const pool = new pg.Pool({
     connectionString: pooled(url),
     max,
-    connectionTimeoutMillis: 2_000,
+    connectionTimeoutMillis: 10_000,
     application_name: applicationName,
   });
   pool.on('error', () => {});
@@ -69,7 +69,7 @@ export function startWorker(options: TestWorkerOptions): TestWorker {
     get running() {
       return worker.running;
     },
-    async untilEnded(count, withinMs = 10_000) {
+    async untilEnded(count, withinMs = 60_000) {
       await until(`${count} jobs have ended`, () => settled().length + lost().length >= count, {
         withinMs,
         everyMs: 5,
