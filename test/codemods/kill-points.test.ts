@@ -9,6 +9,7 @@ import {
   openPlace,
   openWorld,
   type Place,
+  refusedAtCommit,
   type World,
 } from './kill-points.js';
 
@@ -46,5 +47,7 @@ describe.each([
     expect(books.length).toBeGreaterThan(4);
     expect(disagreeing(books, 'jobs')).toEqual([]);
     expect(books.filter((b) => b.lines !== b.rows || b.messages !== 0)).toEqual([]);
+    const refused = await refusedAtCommit(world, place, shape, library);
+    expect(refused).toMatchObject({ rows: 0, lines: 0, jobs: 0, messages: 0 });
   });
 });

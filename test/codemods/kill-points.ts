@@ -1,7 +1,7 @@
 /**
  * Kill points of clients and ORMs: a function that writes and publishes runs on real Postgres and RabbitMQ, before and
  * after its rewrite, and dies at each answer in turn. Before, the row and the message disagree somewhere; after, the
- * row and the job never do. The folders under kill-points/ are one library each, their functions one shape each.
+ * row and the job never do, nor when the commit is refused. The folders under kill-points/ are one library each, their functions one shape each.
  */
 import {
   cpSync,
@@ -18,7 +18,7 @@ import { dirname, join } from 'node:path';
 import { type ConfirmChannel, connect } from 'amqplib';
 import { applyPlan, makePlan } from '../../codemods/index.js';
 import { migrate } from '../../src/migrate.js';
-import { startProcess } from '../support/processes.js';
+import { type StartedProcess, startProcess } from '../support/processes.js';
 import {
   type FreshDatabase,
   type FreshVhost,
@@ -40,6 +40,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   typeorm: ['typeorm'],
   prisma: ['@prisma/adapter-pg'],
   drizzle: ['drizzle-orm'],
+  objection: ['objection', 'knex'],
   mikroorm: ['@mikro-orm/core', '@mikro-orm/knex', '@mikro-orm/postgresql'],
   'postgres-js': ['postgres'],
   'thread-pg': [],
@@ -63,12 +64,19 @@ export interface World {
   close(): Promise<void>;
 }
 
+/** The rows of some customers are taken, and refused when they are committed. */
+const REFUSAL = `
+  create function refuse() returns trigger language plpgsql as $$ begin raise exception 'refused at commit'; end $$;
+  create constraint trigger refused after insert on orders deferrable initially deferred
+    for each row when (new.customer like 'refused %') execute function refuse()`;
+
 /** Without servers of its own it takes those of the test run. */
 export async function openWorld(postgres?: PostgresServer, rabbit?: RabbitServer): Promise<World> {
   const [database, vhost] = await Promise.all([freshDatabase(postgres), freshVhost(rabbit)]);
   await migrate(database.pool);
   await database.pool.query('create table orders (id serial primary key, customer text not null)');
   await database.pool.query('create table order_lines (order_id integer not null, sku text not null)');
+  await database.pool.query(REFUSAL);
   const broker = await connect(vhost.url);
   broker.on('error', () => {});
   const channel = await broker.createConfirmChannel();
@@ -146,22 +154,48 @@ export async function killedEverywhere(
   const books: Books[] = [];
   for (let n = 1; n <= MAX_ANSWERS; n++) {
     const customer = `${label} ${n}`;
-    const run = startProcess(process.execPath, [join(HERE, 'kill-runner.mjs')], {
-      env: {
-        FOLDER: place.folder,
-        SHAPE: shape,
-        DATABASE_URL: world.database.url,
-        AMQP_URL: world.vhost.url,
-        KILL_AFTER: String(n),
-        CUSTOMER: customer,
-      },
-    });
+    const run = start(world, place, shape, customer, n);
     const { code, signal } = await run.waitForExit(120_000);
     if (code !== 0 && signal !== 'SIGKILL') throw new Error(`the runner failed: ${run.stderr}`);
     books.push({ killedAt: signal === null ? null : n, ...(await leftBehind(world, customer)) });
     if (signal === null) return books;
   }
   throw new Error('no run ended by itself');
+}
+
+/** A whole run whose commit is refused. Knex' `trx.commit()` does not tell, so the function may end as if all were well. */
+export async function refusedAtCommit(
+  world: World,
+  place: Place,
+  shape: string,
+  label: string,
+): Promise<Books> {
+  const customer = `refused ${label}`;
+  const run = start(world, place, shape, customer, 0);
+  const { code } = await run.waitForExit(120_000);
+  if (code !== 0 && !run.stderr.includes('refused at commit'))
+    throw new Error(`the runner failed: ${run.stderr}`);
+  return { killedAt: null, ...(await leftBehind(world, customer)) };
+}
+
+/** `killAfter` 0: it is not killed. */
+function start(
+  world: World,
+  place: Place,
+  shape: string,
+  customer: string,
+  killAfter: number,
+): StartedProcess {
+  return startProcess(process.execPath, [join(HERE, 'kill-runner.mjs')], {
+    env: {
+      FOLDER: place.folder,
+      SHAPE: shape,
+      DATABASE_URL: world.database.url,
+      AMQP_URL: world.vhost.url,
+      KILL_AFTER: String(killAfter),
+      CUSTOMER: customer,
+    },
+  });
 }
 
 async function leftBehind(world: World, customer: string): Promise<Omit<Books, 'killedAt'>> {
