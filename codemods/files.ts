@@ -87,7 +87,7 @@ export function readSources(root: string, paths: readonly string[]): Sources {
 }
 
 const TEST_PATH =
-  /(?:^|\/)(?:tests?|__tests__|__mocks__|mocks|fixtures)\/|\.(?:test|spec|mock)\.[cm]?[jt]sx?$/;
+  /(?:^|\/)(?:tests?|__tests__|__mocks__|mocks|fixtures)\/|\.(?:[\w-]+-)?(?:test|spec|mock)\.[cm]?[jt]sx?$/;
 
 function isUnder(path: string, folder: string): boolean {
   return folder === '' || path === folder || path.startsWith(`${folder}/`);

@@ -111,8 +111,19 @@ export function specifierOf(declaration: ts.Node): string | undefined {
   let n: ts.Node = declaration;
   while (!ts.isSourceFile(n) && !ts.isImportDeclaration(n) && !ts.isVariableDeclaration(n)) n = n.parent;
   if (ts.isImportDeclaration(n) && ts.isStringLiteral(n.moduleSpecifier)) return n.moduleSpecifier.text;
-  if (ts.isVariableDeclaration(n) && n.initializer !== undefined) return requiredModule(bare(n.initializer));
-  return undefined;
+  if (!ts.isVariableDeclaration(n) || n.initializer === undefined) return undefined;
+  const made = bare(n.initializer);
+  return requiredModule(made) ?? (n === declaration ? memberOfRequire(made)?.module : undefined);
+}
+
+/** `require('x').y.z`: `x` and `y.z`. */
+function memberOfRequire(e: ts.Expression): { readonly module: string; readonly path: string } | undefined {
+  if (!ts.isPropertyAccessExpression(e)) return undefined;
+  const owner = bare(e.expression);
+  const module = requiredModule(owner);
+  if (module !== undefined) return { module, path: e.name.text };
+  const outer = memberOfRequire(owner);
+  return outer && { module: outer.module, path: `${outer.path}.${e.name.text}` };
 }
 
 /** The package that a name was imported from; known without installed packages, too. */
@@ -126,10 +137,16 @@ export function packageOfImport(declaration: ts.Node | undefined): string | unde
   return specifier === undefined ? undefined : packageOfSpecifier(specifier);
 }
 
-/** `enqueue` for `import { enqueue as put }` and `const { enqueue: put } = require(…)`; undefined for a whole module. */
+/**
+ * `enqueue` for `import { enqueue as put }`, `const { enqueue: put } = require(…)` and `const put = require(…).enqueue`;
+ * undefined for a whole module.
+ */
 export function importedName(declaration: ts.Node | undefined): string | undefined {
-  return declaration !== undefined && (ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration))
-    ? (declaration.propertyName ?? declaration.name).getText()
+  if (declaration === undefined) return undefined;
+  if (ts.isImportSpecifier(declaration) || ts.isBindingElement(declaration))
+    return (declaration.propertyName ?? declaration.name).getText();
+  return ts.isVariableDeclaration(declaration) && declaration.initializer !== undefined
+    ? memberOfRequire(bare(declaration.initializer))?.path
     : undefined;
 }
 

@@ -13,6 +13,8 @@ export interface PackageTable {
   readonly news: Readonly<Record<string, string>>;
   /** Properties that are values of a role of their own: `source.manager` is a manager. */
   readonly members?: Readonly<Record<string, string>>;
+  /** Properties that are values of another package's. */
+  readonly foreign?: Readonly<Record<string, { readonly pkg: string; readonly what: string }>>;
   /** Calls that run a callback in a transaction, to the role of the callback's first parameter. */
   readonly callbacks?: Readonly<Record<string, string>>;
   /** Calls that open a transaction which later calls end: on what they give, or on what they are called on. */

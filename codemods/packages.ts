@@ -45,6 +45,10 @@ const CONNECTION_MANAGER: PackageTable = {
 const GOLEVELUP: PackageTable = {
   types: { AmqpConnection: 'connection' },
   calls: {},
+  foreign: {
+    'connection.channel': { pkg: 'amqplib', what: 'channel' },
+    'connection.managedChannel': { pkg: 'amqp-connection-manager', what: 'channel' },
+  },
   news: { 'module.AmqpConnection': 'connection' },
 };
 

@@ -107,6 +107,7 @@ export class Roles {
       const made = this.roleOf(e.expression, seen);
       return made && { pkg: made.pkg, what: tableOf(made.pkg).news[made.what] ?? 'other' };
     }
+    if (ts.isElementAccessExpression(e)) return this.elementOf(e.expression, seen);
     if (ts.isPropertyAccessExpression(e)) {
       const owner = this.roleOf(e.expression, seen);
       if (owner !== undefined) return member(owner, e.name.text);
@@ -146,7 +147,39 @@ export class Roles {
     }
     const made = this.roleOf(call.expression, seen);
     if (made !== undefined) return { pkg: made.pkg, what: tableOf(made.pkg).calls[made.what] ?? 'other' };
-    return agreed(this.functionsOf(call).map((fn) => this.returned(fn, seen)));
+    const target = unwrapped(call.expression);
+    if (ts.isPropertyAccessExpression(target) && TAKES_ONE.has(target.name.text)) {
+      const element = this.elementOf(target.expression, seen);
+      if (element !== undefined) return element;
+    }
+    const fns = this.functionsOf(call);
+    if (fns.length > 0) return agreed(fns.map((fn) => this.returned(fn, seen)));
+    // A function type or an interface's method: what it says that it gives back.
+    const type = this.checker.getResolvedSignature(call)?.declaration?.type;
+    return type === undefined || !ts.isTypeNode(type) || seen.has(type)
+      ? undefined
+      : this.annotated(type, new Set([...seen, type]));
+  }
+
+  /** One of a list or map: `channels[0]`, `channels.get(name)`, by the annotation of what holds them or its first content. */
+  private elementOf(holder: ts.Expression, seen: ReadonlySet<ts.Node>): Role | undefined {
+    const e = unwrapped(holder);
+    const symbol = this.checker.getSymbolAtLocation(ts.isPropertyAccessExpression(e) ? e.name : e);
+    const declaration = symbol?.declarations?.[0];
+    if (declaration === undefined || seen.has(declaration)) return undefined;
+    const inner = new Set([...seen, declaration]);
+    const type = 'type' in declaration ? (declaration.type as ts.TypeNode | undefined) : undefined;
+    const element = type === undefined ? undefined : elementType(type);
+    if (element !== undefined) return this.annotated(element, inner);
+    if (!('initializer' in declaration) || declaration.initializer === undefined) return undefined;
+    const made = unwrapped(declaration.initializer as ts.Expression);
+    if (ts.isNewExpression(made) && made.typeArguments !== undefined) {
+      const last = made.typeArguments.at(-1);
+      return last === undefined ? undefined : this.annotated(last, inner);
+    }
+    return ts.isArrayLiteralExpression(made)
+      ? agreed(made.elements.map((x) => this.roleOf(x, inner)))
+      : undefined;
   }
 
   /** What a function of the repository's own gives back. */
@@ -324,7 +357,21 @@ export class Roles {
 /** A property of a package's value, under its own role where the table has one. */
 function member(owner: Role, name: string): Role {
   const path = memberOf(owner.what, name);
-  return { pkg: owner.pkg, what: tableOf(owner.pkg).members?.[path] ?? path };
+  const { members, foreign } = tableOf(owner.pkg);
+  return foreign?.[path] ?? { pkg: owner.pkg, what: members?.[path] ?? path };
+}
+
+/** Methods of lists and maps that give one element. */
+const TAKES_ONE = new Set(['get', 'at', 'find', 'pop', 'shift']);
+
+/** `T` of `T[]`, `Array<T>`, `Record<string, T>` and `Map<string, T>`. */
+function elementType(type: ts.TypeNode): ts.TypeNode | undefined {
+  if (ts.isArrayTypeNode(type)) return type.elementType;
+  if (ts.isTypeOperatorNode(type)) return elementType(type.type);
+  if (ts.isTypeLiteralNode(type)) return type.members.find(ts.isIndexSignatureDeclaration)?.type;
+  if (!ts.isTypeReferenceNode(type) || !/^(?:Readonly)?(?:Array|Map|Record)$/.test(type.typeName.getText()))
+    return undefined;
+  return type.typeArguments?.at(-1);
 }
 
 function agreed(roles: readonly (Role | undefined)[]): Role | undefined {
