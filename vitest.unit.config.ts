@@ -7,6 +7,7 @@ export default defineConfig({
     reporters: ['default', './test/support/summary-reporter.ts'],
     pool: 'forks',
     maxWorkers: 2,
+    isolate: false,
     testTimeout: 120_000,
   },
 });
