@@ -5,6 +5,7 @@
  * `tx` is anything with `query(text, values)`: pg's Client, PoolClient or Pool, or a wrapping from
  * adapters/transactions. The job exists if and only if that transaction commits.
  */
+import { forgetsPlans, isDirect } from './jobs/direct.js';
 import { type Enqueued, type EnqueueOptions, LIMITS, type NewJob, type Queryable } from './jobs/job.js';
 import { type CheckedKind, checkPayload, type Kind, type KindJob } from './jobs/kind.js';
 import { parseRetryPolicy } from './jobs/retry.js';
@@ -32,18 +33,16 @@ export interface EnqueueClient {
 
 export interface EnqueueClientOptions {
   /**
-   * True: a connection plans the statement of a single job once and keeps it under a name, a quarter of what an enqueue costs the
-   * server. For pg's own clients and pools, on connections that are direct or pooled by session: behind a pooler in
-   * transaction mode the name may be unknown. Default false.
+   * Whether a connection plans the statement of a single job once and keeps it under a name, a quarter of what an enqueue
+   * costs the server. Behind a pooler in transaction mode the name may be unknown. Default: on a client of pg whose connection
+   * is seen to end at the server itself, from its second job on. True: always, for pg's clients and pools whose
+   * connections are direct or pooled by session. False: never, for code that discards what its sessions have prepared.
    */
-  readonly prepared?: boolean;
+  readonly prepared?: boolean | undefined;
 }
 
 /** For a schema other than `unbroker`, or with other options. Throws UnbrokerError `schema-invalid`. */
-export function createEnqueue(
-  schema?: string,
-  { prepared = false }: EnqueueClientOptions = {},
-): EnqueueClient {
+export function createEnqueue(schema?: string, { prepared }: EnqueueClientOptions = {}): EnqueueClient {
   const store: Store = createStore(schema);
   return {
     async enqueue(
@@ -52,9 +51,12 @@ export function createEnqueue(
       payload?: unknown,
       options: EnqueueOptions = {},
     ) {
-      const db = prepared ? new Prepared(tx) : tx;
-      if (typeof kind === 'string') return store.enqueue(db, jobOf(kind, payload, options));
-      return store.enqueue(db, await prepareChecked({ ...options, kind, payload }));
+      const job =
+        typeof kind === 'string'
+          ? jobOf(kind, payload, options)
+          : await prepareChecked({ ...options, kind, payload });
+      if (prepared ?? (await isDirect(tx))) return store.enqueue(new Prepared(tx), job, { kept: true });
+      return store.enqueue(tx, job);
     },
     async enqueueMany(tx, jobs) {
       const answers: Enqueued[] = [];
@@ -110,11 +112,19 @@ function nameOf(text: string): string {
   return name;
 }
 
+/** invalid_sql_statement_name */
+const UNKNOWN_STATEMENT = '26000';
+
 class Prepared implements Queryable {
   constructor(private readonly tx: Queryable) {}
 
-  query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
-    return (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
+  async query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
+    try {
+      return await (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
+    } catch (error) {
+      if ((error as { readonly code?: unknown } | null)?.code === UNKNOWN_STATEMENT) forgetsPlans(this.tx);
+      throw error;
+    }
   }
 }
 

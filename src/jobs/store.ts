@@ -347,17 +347,20 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       await db.query(sql.notify, [payload]);
     },
 
-    /** Inserts one job; with a dedupe key that is taken, answers the first job's id. */
-    async enqueue(db: Queryable, job: PreparedJob, triesLeft = 3): Promise<Enqueued> {
+    /**
+     * Inserts one job; with a dedupe key that is taken, answers the first job's id. `kept`: `db` keeps the plan of a statement,
+     * so no function has to. Default false.
+     */
+    async enqueue(db: Queryable, job: PreparedJob, { kept = false, maxTries = 3 } = {}): Promise<Enqueued> {
       if (job.dedupeKey === undefined) {
         const { rows } = isPlain(job)
-          ? await db.query(sql.enqueuePlain, [
+          ? await db.query(kept ? sql.insertPlain : sql.enqueuePlain, [
               job.kind,
               job.payloadText,
               job.priority ?? null,
               json(job.headers),
             ])
-          : await db.query(sql.enqueue, single(job));
+          : await db.query(kept ? sql.insertOne : sql.enqueue, single(job));
         return { id: (rows[0] as { readonly id: string }).id, inserted: true };
       }
       const [id] = await returnedIds(db, sql.enqueueOnce, [...single(job), job.dedupeKey]);
@@ -365,7 +368,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       const [first] = await returnedIds(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
       if (first !== undefined) return { id: first, inserted: false };
       // Gone between the two statements (pruned): one more try inserts it.
-      if (triesLeft > 1) return this.enqueue(db, job, triesLeft - 1);
+      if (maxTries > 1) return this.enqueue(db, job, { kept, maxTries: maxTries - 1 });
       throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {
         hint: 'Enqueue again; if it stays, look for a job that prunes finished rows at once.',
       });

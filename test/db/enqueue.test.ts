@@ -1,9 +1,11 @@
 /** The job exists if and only if the caller's transaction commits, exactly as it was given, whoever puts it in. */
+import pg from 'pg';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { LIMITS, type Queryable } from '../../src/jobs/job.js';
 import { createStore } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
+import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
 
 const db = await jobsDatabase();
@@ -94,6 +96,52 @@ describe('with its statement prepared', () => {
     tx.query(
       `select count(*)::int as names from pg_prepared_statements where starts_with(name, 'unbroker_')`,
     );
+  const connect = async (url: string): Promise<pg.Client> => {
+    const client = new pg.Client({ connectionString: url });
+    client.on('error', () => {});
+    await client.connect();
+    return client;
+  };
+
+  test('by itself, from the second job on, where the server sees what the client of pg sees', async () => {
+    const client = await connect(db.url);
+    await client.query('begin');
+    await enqueue(client, 'a', 1);
+    expect((await prepared(client)).rows).toEqual([{ names: 0 }]);
+    for (const options of [{}, { priority: 3 }, { maxAttempts: 2 }, { dedupeKey: 'k' }, { dedupeKey: 'l' }])
+      await enqueue(client, 'a', 1, options);
+    expect((await prepared(client)).rows).toEqual([{ names: 3 }]);
+    await client.query('commit');
+    expect(await jobs()).toBe(6);
+    await client.end();
+  });
+
+  test('not through a proxy, which connects from a port of its own', async () => {
+    const proxy = await startFaultProxy(db.url);
+    const client = await connect(proxy.url);
+    try {
+      for (let n = 0; n < 4; n += 1) await enqueue(client, 'a', n);
+      expect((await prepared(client)).rows).toEqual([{ names: 0 }]);
+    } finally {
+      await client.end();
+      await proxy.close();
+    }
+  });
+
+  test('nor for who says so, and code that discards what is prepared meets one error', async () => {
+    const client = await connect(db.url);
+    const never = createEnqueue(undefined, { prepared: false });
+    for (let n = 0; n < 3; n += 1) await never.enqueue(client, 'a', n);
+    expect((await prepared(client)).rows).toEqual([{ names: 0 }]);
+
+    for (let n = 0; n < 3; n += 1) await enqueue(client, 'a', n);
+    await client.query('discard all');
+    await expect(enqueue(client, 'a', 'lost')).rejects.toMatchObject({ code: '26000' });
+    for (let n = 0; n < 3; n += 1) await enqueue(client, 'a', n);
+    expect((await prepared(client)).rows).toEqual([{ names: 0 }]);
+    expect(await jobs()).toBe(9);
+    await client.end();
+  });
 
   test('a connection keeps it, once for each form of a job; the rest is as without', async () => {
     const client = createEnqueue(undefined, { prepared: true });

@@ -57,6 +57,8 @@ describe.skipIf(missing !== null)(
           try {
             await client.query('begin');
             await enqueue(client, 'one', { n }, { dedupeKey: `k${n % 30}` });
+            // Not the first of this client: on a direct connection it would be prepared.
+            await enqueue(client, 'second', n);
             await enqueueMany(client, [
               { kind: 'many', payload: n },
               { kind: 'many', dedupeKey: `m${n}` },
@@ -72,6 +74,13 @@ describe.skipIf(missing !== null)(
       );
       expect(rows[0]).toEqual({ kind: 'many', n: 60 });
       expect(rows[1]?.n).toBeLessThanOrEqual(30);
+      expect(rows[2]).toEqual({ kind: 'second', n: 30 });
+      const names = await Promise.all(
+        Array.from({ length: 10 }, () =>
+          pool.query('select name from pg_prepared_statements, pg_sleep(0.01)'),
+        ),
+      );
+      expect(names.flatMap((answer) => answer.rows)).toEqual([]);
     });
 
     test('two workers run, retry, snooze, checkpoint, and are woken by a direct connection', async () => {
@@ -84,6 +93,7 @@ describe.skipIf(missing !== null)(
       };
       const handlers = {
         one: () => null,
+        second: () => null,
         many: async (
           job: { attempt: number; progress: unknown },
           context: { checkpoint(at: number): Promise<void> },
