@@ -43,7 +43,8 @@ function once<T>(start: () => Promise<T>): { get(): Promise<T>; peek(): Promise<
 
 export async function serveSharedServices(): Promise<SharedServices> {
   const postgres = once(() => startPostgres());
-  const rabbit = once(() => startRabbit());
+  // Every five seconds by default, and several tests wait until the management API has seen what they did.
+  const rabbit = once(() => startRabbit({ settings: { collect_statistics_interval: '1000' } }));
   const folder = openServiceFolder('shared');
   const socketPath = join(folder.path, 'services.sock');
 
