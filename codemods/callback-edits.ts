@@ -19,9 +19,10 @@ import {
 import { localSymbol } from './origins.js';
 import type { Obstacle } from './reasons.js';
 import { bare, contains, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
+import { handedDown } from './thread-edits.js';
 import type { Idiom, WrapShape } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
-import type { Wrap } from './wrap.js';
+import { replacedBy, type Wrap } from './wrap.js';
 
 /** What the callback has to give back, and why it may not be possible. */
 export interface Results {
@@ -99,7 +100,13 @@ export class CallbackEdits {
   ) {}
 
   /** One transaction for wraps whose stretches overlap. */
-  of(group: readonly Wrap[], library: Idiom, shape: WrapShape): TextEdit[] {
+  of(group: readonly Wrap[]): TextEdit[] {
+    const scope = group[0]?.scope;
+    const shape = scope === undefined ? undefined : shapeOf(scope);
+    return shape === undefined ? [] : this.around(group, scope?.library, shape);
+  }
+
+  private around(group: readonly Wrap[], library: Idiom | undefined, shape: WrapShape): TextEdit[] {
     const statements = [...new Set(group.flatMap((w) => w.scope.statements))].sort((a, b) => a.pos - b.pos);
     const [first] = statements;
     const last = statements.at(-1);
@@ -111,7 +118,7 @@ export class CallbackEdits {
     const handle = freeName(shape.names, first);
     const late = [...new Set(group.flatMap((w) => w.scope.behind))];
     const { names, assigned } = resultsOf(statements, this.checker, late);
-    const behind = linesBehind(late, this.file, indent, eol);
+    const behind = linesBehind(late, group, this.file, this.layout, indent);
     const [name] = names;
     const list = names.length === 1 ? name : `{ ${names.join(', ')} }`;
     const word = assigned === undefined ? 'const ' : '';
@@ -138,22 +145,32 @@ export class CallbackEdits {
 
   private inside(
     group: readonly Wrap[],
-    library: Idiom,
+    library: Idiom | undefined,
     shape: WrapShape,
     range: Pick<Span, 'start' | 'end'>,
     taken: readonly Pick<Span, 'start' | 'end'>[],
     { handle, adapted }: { readonly handle: string; readonly adapted: string },
   ): TextEdit[] {
-    const edits: TextEdit[] = group.map((w) => ({
-      start: w.statement.getStart(),
-      end: w.statement.end,
-      text: this.call(
-        { ...w.parts, handle: adapted, adapter: library.adapter },
-        indentAt(this.file.text, w.statement.getStart()) + this.layout.unit,
-      ),
-    }));
+    const edits: TextEdit[] = replacedBy(group).map(({ statement, wraps }) => {
+      const start = statement.getStart();
+      const at = indentAt(this.file.text, start) + this.layout.unit;
+      const calls = wraps.map((w) =>
+        this.call({ ...w.parts, handle: adapted, adapter: library?.adapter }, at),
+      );
+      return { start, end: statement.end, text: calls.join(this.layout.eol + at) };
+    });
     const replaced = [...edits];
-    const roots = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.handle.getStart(), q]));
+    const queries = [...new Set(group.flatMap((w) => w.scope.queries))];
+    for (const { call, deep, what } of queries) {
+      if (deep === undefined || !ts.isCallExpression(call)) continue;
+      const root = call.arguments[deep.index];
+      const text =
+        deep.instead && root !== undefined
+          ? (shape.inside?.(root.getText(), what ?? '', handle) ?? handle)
+          : handle;
+      edits.push(...handedDown(call, deep, text, this.layout));
+    }
+    const roots = new Map(queries.filter((q) => q.deep === undefined).map((q) => [q.handle.getStart(), q]));
     for (const query of roots.values()) {
       const { handle: root } = query;
       if (replaced.some((r) => root.getStart() >= r.start && root.end <= r.end)) continue;
@@ -176,9 +193,10 @@ export class CallbackEdits {
 /** Statements that leave a transaction: their lines go, and come back behind it as they are. */
 export function linesBehind(
   late: readonly ts.Statement[],
+  group: readonly Wrap[],
   file: ts.SourceFile,
+  { eol, semi }: Layout,
   indent: string,
-  eol: string,
 ): { readonly text: string; readonly edits: readonly TextEdit[] } {
   const spans = [...late].sort((a, b) => a.pos - b.pos).map((s) => ({ statement: s, span: spanOf(s, file) }));
   const texts = spans.map(({ statement, span }) =>
@@ -186,12 +204,30 @@ export function linesBehind(
       ? file.text.slice(span.start, span.end).replace(/(?<!\n)$/, eol)
       : `${indent}${statement.getText()}${eol}`,
   );
+  const rests = replacedBy(group).flatMap(({ rest }) => {
+    const [only, ...more] = rest.map((e) => e.getText());
+    if (only === undefined) return [];
+    const waited = more.length === 0 ? only : `Promise.all([${[only, ...more].join(', ')}])`;
+    return [`${indent}await ${waited}${semi}${eol}`];
+  });
   return {
-    text: texts.join(''),
+    text: [...texts, ...rests].join(''),
     edits: removeLines(
       file.text,
       spans.map(({ span }) => span),
     ),
+  };
+}
+
+/** The library's own callback, or that of a method that opens the transaction. */
+function shapeOf({ opener, library }: PoolScope): WrapShape | undefined {
+  if (opener === undefined) return library?.wrap;
+  const names = library?.wrap?.names ?? ['client', 'dbClient', 'txClient'];
+  return {
+    roots: new Set(),
+    names,
+    open: (_root, _what, handle) => `${opener}(async (${handle}) => {`,
+    ...(library?.wrap?.inside === undefined ? {} : { inside: library.wrap.inside }),
   };
 }
 

@@ -28,6 +28,8 @@ export interface Family {
   readonly testCalls: readonly ts.CallExpression[];
   /** Why not everybody who calls it can be seen, or why its signature is not the repository's to change. */
   readonly obstacles: readonly Obstacle[];
+  /** Those of them that are only calls which cannot be traced: in files that were not read, and by its name elsewhere. */
+  readonly unseen: ReadonlyMap<Obstacle, string | ts.CallExpression>;
 }
 
 const MAX_HEIRS = 200;
@@ -72,7 +74,8 @@ export class Callers {
     const isTest = (c: ts.Node): boolean => analysis.isTest(c.getSourceFile());
     const typed = members.find((m) => !ts.isFunctionLike(m) && !analysis.isTest(m.getSourceFile()));
     if (typed !== undefined) obstacles.push({ code: 'dynamic-dispatch', what: quote(typed) });
-    obstacles.push(...this.signatureObstacles(bodies), ...this.otherUses(members, bodies, name));
+    const unseen = new Map<Obstacle, string | ts.CallExpression>();
+    obstacles.push(...this.signatureObstacles(bodies), ...this.otherUses(members, bodies, name, unseen));
     return {
       name: name.text,
       bodies,
@@ -81,7 +84,34 @@ export class Callers {
       calls: all.filter((c) => !isTest(c)),
       testCalls: all.filter(isTest),
       obstacles,
+      unseen,
     };
+  }
+
+  /** Whether calls that were not seen all leave out a parameter that comes last, and none hands the function on. */
+  leaveOut(family: Family, index: number): boolean {
+    return [...family.unseen.values()].every((at) =>
+      typeof at === 'string' ? this.onlyCalled(at, family, index) : isShort(at, index),
+    );
+  }
+
+  /** By syntax alone: the program does not hold the file. */
+  private onlyCalled(path: string, { name, bodies }: Family, index: number): boolean {
+    const text = this.sources.files.get(path)?.text;
+    const parsed = text === undefined ? undefined : parse(path, text);
+    if (parsed === undefined) return false;
+    // A member is never imported by its own name.
+    const imported = bodies.every(isMember) && importedNames(parsed).has(name);
+    let only = true;
+    eachNode(parsed, (node) => {
+      if (!ts.isIdentifier(node) || node.text !== name || isNameOnly(node)) return;
+      const { parent } = node;
+      if (imported && !ts.isPropertyAccessExpression(parent)) return;
+      const access = ts.isPropertyAccessExpression(parent) && parent.name === node ? parent : node;
+      const call = callOf(access);
+      if (call === undefined ? !ts.isTypeNode(parent) : !isShort(call, index)) only = false;
+    });
+    return only;
   }
 
   // ── declarations of one signature ──
@@ -163,14 +193,17 @@ export class Callers {
     members: readonly ts.Node[],
     bodies: readonly Fn[],
     name: ts.Identifier | ts.PrivateIdentifier,
+    unseen: Map<Obstacle, string | ts.CallExpression>,
   ): Obstacle[] {
     const known = new Set<ts.Node>([...members, ...bodies]);
     const obstacles: Obstacle[] = [];
     const word = new RegExp(`(?<![\\w$])${name.text.replace(/[$#]/g, '\\$&')}(?![\\w$])`);
     const own = new Set(this.resolver.analysis.own.map((f) => this.resolver.analysis.pathOf(f)));
     for (const [path, file] of this.sources.files) {
-      if (!own.has(path) && !this.sources.isTest(path) && word.test(file.text))
-        obstacles.push({ code: 'dynamic-dispatch', what: `${path} names it and could not be read` });
+      if (own.has(path) || this.sources.isTest(path) || !word.test(file.text)) continue;
+      const unread: Obstacle = { code: 'dynamic-dispatch', what: `${path} names it and could not be read` };
+      unseen.set(unread, path);
+      obstacles.push(unread);
     }
     const isDefault = bodies.some((body) => isDefaultExport(body, name.text));
     for (const file of this.resolver.analysis.own) {
@@ -178,8 +211,10 @@ export class Callers {
       const names = this.namesIn(file, name.text, known);
       eachNode(file, (node) => {
         const found = this.otherUse(node, names, known, name.text);
-        if (found !== undefined)
-          obstacles.push({ code: found.code, what: `${this.place(node)}, ${quote(found.at)}` });
+        if (found === undefined) return;
+        const obstacle: Obstacle = { code: found.code, what: `${this.place(node)}, ${quote(found.at)}` };
+        if (found.call !== undefined) unseen.set(obstacle, found.call);
+        obstacles.push(obstacle);
       });
     }
     for (const node of this.computedCalls()) {
@@ -194,7 +229,7 @@ export class Callers {
     names: ReadonlySet<string>,
     known: ReadonlySet<ts.Node>,
     member: string,
-  ): { code: 'function-as-value' | 'dynamic-dispatch'; at: ts.Node } | undefined {
+  ): { code: 'function-as-value' | 'dynamic-dispatch'; at: ts.Node; call?: ts.CallExpression } | undefined {
     if (ts.isElementAccessExpression(node) && ts.isStringLiteralLike(node.argumentExpression)) {
       const hit = node.argumentExpression.text === member && this.reaches(node, member, known);
       return hit ? { code: 'dynamic-dispatch', at: node } : undefined;
@@ -205,7 +240,7 @@ export class Callers {
     const call = callOf(access);
     if (call !== undefined) {
       const lost = this.resolver.calleeOf(call).kind === 'unresolved';
-      return lost && calledName(call) === member ? { code: 'dynamic-dispatch', at: call } : undefined;
+      return lost && calledName(call) === member ? { code: 'dynamic-dispatch', at: call, call } : undefined;
     }
     if (isNameOnly(node) || isExport(access)) return undefined;
     return this.pointsAt(node, known) ? { code: 'function-as-value', at: access.parent } : undefined;
@@ -395,6 +430,22 @@ function callOf(node: ts.Node): ts.CallExpression | undefined {
   while (ts.isParenthesizedExpression(n.parent) || ts.isNonNullExpression(n.parent)) n = n.parent;
   const { parent } = n;
   return ts.isCallExpression(parent) && bare(parent.expression) === node ? parent : undefined;
+}
+
+function isMember(fn: Fn): boolean {
+  return ownerOf(fn) !== undefined || ts.isPropertyAssignment(fn.parent);
+}
+
+function importedNames(file: ts.SourceFile): ReadonlySet<string> {
+  const bound = file.statements.flatMap((s) =>
+    ts.isImportDeclaration(s) ? (s.importClause?.namedBindings ?? []) : [],
+  );
+  return new Set(bound.flatMap((b) => (ts.isNamedImports(b) ? b.elements.map((e) => e.name.text) : [])));
+}
+
+/** A call that leaves out the argument of this number. */
+function isShort(call: ts.CallExpression, index: number): boolean {
+  return call.arguments.length <= index && !call.arguments.some(ts.isSpreadElement);
 }
 
 /** A name that only declares, imports or exports. */

@@ -23,6 +23,8 @@ export class Contexts {
     private readonly resolver: Resolver,
     private readonly effects: Effects,
     private readonly databases: Databases,
+    /** Why a call that writes cannot be handed a transaction. */
+    private readonly whyNot: (call: ts.CallExpression) => string | undefined,
   ) {}
 
   /** Why there is no transaction to use. Never empty. */
@@ -50,9 +52,15 @@ export class Contexts {
 
   /**
    * A catch around both the write and the publish that does something of its own, and does not roll back: it makes up
-   * for a failed publish of a row that is there, and would then make up for a row that is not.
+   * for a failed publish of a row that is there, and would then make up for a row that is not. One that only tells of
+   * the failure is right then for the first time.
    */
-  coveringCatch(publish: ts.Node, write: ts.Node, scope: Scope): Obstacle[] {
+  coveringCatch(
+    publish: ts.Node,
+    write: ts.Node,
+    scope: Scope,
+    tellsOfFailure: (handler: ts.CatchClause) => boolean,
+  ): Obstacle[] {
     for (let n = publish; n !== scope && !ts.isSourceFile(n); n = n.parent) {
       const holder = n.parent;
       if (!ts.isTryStatement(holder) || holder.tryBlock !== n || holder.catchClause === undefined) continue;
@@ -60,7 +68,8 @@ export class Contexts {
       const found = this.effects.of(holder.catchClause);
       if (
         (found.length === 0 && !this.doesSomething(holder.catchClause)) ||
-        found.some((e) => e.kind === 'pg-transaction' && /^rollback/i.test(e.what))
+        found.some((e) => e.kind === 'pg-transaction' && /^rollback/i.test(e.what)) ||
+        (found.every((e) => e.kind === 'broker') && tellsOfFailure(holder.catchClause))
       )
         continue;
       return [{ code: 'catch-covers-both', what: `line ${lineOf(holder.catchClause)}` }];
@@ -149,7 +158,8 @@ export class Contexts {
     const query = ts.isCallExpression(last.at) ? this.effects.pgQuery(last.at) : undefined;
     if (last.kind === 'orm' && last.direct && scopeOf(last.at) === scope) return this.unclaimed(last, scope);
     if (query === undefined || scopeOf(last.at) !== scope) {
-      return [{ code: 'no-transaction-here', what: this.callee(last) }];
+      const hindered = effects.find((e) => ts.isCallExpression(e.at) && this.whyNot(e.at) !== undefined);
+      return [{ code: 'no-transaction-here', what: this.callee(hindered ?? last) }];
     }
     if (query.sql !== 'write' && query.sql !== 'unknown') {
       return [{ code: 'transaction-unclear', what: `line ${lineOf(last.at)}, ${quote(last.at)}` }];
@@ -231,7 +241,8 @@ export class Contexts {
   private callee(effect: Effect): string {
     const file = this.resolver.analysis.pathOf(effect.source.getSourceFile());
     const called = ts.isCallExpression(effect.at) ? effect.at.expression : effect.at.tag;
-    return `${quote(called)} writes at ${file}:${lineOf(effect.source)}`;
+    const why = ts.isCallExpression(effect.at) ? this.whyNot(effect.at) : undefined;
+    return `${quote(called)} writes at ${file}:${lineOf(effect.source)}${why === undefined ? '' : `; ${why}`}`;
   }
 
   /** A publish in a nested function: judge what the function around it does. */

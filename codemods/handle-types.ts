@@ -10,9 +10,15 @@ import type { Idiom } from './transactions/idiom.js';
 export interface HandleType {
   /** Names for the parameter, by preference. */
   readonly names: readonly string[];
-  /** What its type's import is, and the type as written, with `*` for the import's local name. */
-  readonly need: Need;
+  /** What its type's import is, from a package or from a file of the repository; undefined: it is at hand. */
+  readonly need: Need | LocalNeed | undefined;
+  /** The type as written, with `*` for the import's local name. */
   readonly type: string;
+}
+
+export interface LocalNeed {
+  readonly file: ts.SourceFile;
+  readonly name: string;
 }
 
 const own = (module: string, name: string, type: string, ...names: string[]): HandleType => ({

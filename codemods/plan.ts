@@ -349,10 +349,31 @@ function delta(read: ReadSite, reader: SiteReader, analysis: Analysis): Delta {
     through: throughOf(read, analysis),
     optional: read.rewrite?.threading?.parameters.every((p) => p.optional !== undefined) === true,
     publishLine: lineOf(read.call),
-    notes: [...publish.notes, ...shared, ...(pool?.behind ?? []).map(movedBehind)],
+    notes: [...publish.notes, ...shared, ...besides(read, analysis)],
     copied: !publish.plain,
     writes: pool === undefined ? 0 : reader.writesIn(pool),
   });
+}
+
+/** What else a new transaction changes around it. */
+function besides({ pool, rewrite }: ReadSite, analysis: Analysis): string[] {
+  const around = rewrite?.how === 'wrap' ? rewrite.around : undefined;
+  const notes = (pool?.behind ?? []).map(movedBehind);
+  if (around?.reported !== undefined)
+    notes.push(
+      `A failed publish was only reported (catch at line ${lineOf(around.reported)}); a failed enqueue takes the write back and is thrown`,
+    );
+  if (around?.list !== undefined && around.list.elements.length > 1)
+    notes.push(
+      `What ran beside the publish (line ${lineOf(around.list)}) runs behind the commit now, and not when the enqueue fails`,
+    );
+  for (const { what, beside } of rewrite?.threading?.additions ?? []) {
+    const place = `${analysis.pathOf(beside.getSourceFile())}:${lineOf(beside)}`;
+    if (what === 'export') notes.push(`The pool is exported now (${place})`);
+    if (what === 'method')
+      notes.push(`A new method beside ${memberName(beside)} opens the transaction (${place})`);
+  }
+  return notes;
 }
 
 function movedBehind(statement: ts.Statement): string {

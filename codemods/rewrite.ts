@@ -28,7 +28,7 @@ import { ENQUEUE, ENQUEUE_MANY, FileImports, specifierFor, TRANSACTIONS } from '
 import { kindReference } from './kind-file.js';
 import { localSymbol } from './origins.js';
 import { bare, contains, eachNode, lineOf } from './syntax.js';
-import { argumentEdits, parameterEdits } from './thread-edits.js';
+import { additionEdits, argumentEdits, parameterEdits, typeTexts } from './thread-edits.js';
 import type { NewArgument, NewParameter, Threading } from './thread-shapes.js';
 import type { AddedParameter, InnerNames, Target } from './transactions/scope.js';
 import { removeUnused } from './unused.js';
@@ -63,6 +63,7 @@ export interface Passing {
   readonly parameters: readonly NewParameter[];
   readonly arguments: readonly NewArgument[];
   readonly replacements: Threading['replacements'];
+  readonly additions: Threading['additions'];
 }
 
 export interface RewriteOptions {
@@ -84,7 +85,7 @@ export function rewriteFile(
   rewrites: readonly Rewrite[],
   checker: ts.TypeChecker,
   options: RewriteOptions,
-  passing: Passing = { parameters: [], arguments: [], replacements: [] },
+  passing: Passing = { parameters: [], arguments: [], replacements: [], additions: [] },
 ): Rewritten {
   return new FileRewrite(file, checker, options).run(rewrites, passing);
 }
@@ -111,7 +112,9 @@ class FileRewrite {
       else if (rewrite.how === 'replace') this.replace(rewrite);
       else if (rewrite.how === 'pass') this.pass(rewrite);
     }
-    for (const p of passing.parameters) this.edits.push(...parameterEdits(p, this.imports, this.layout));
+    const type = typeTexts(this.file, this.imports, this.checker);
+    for (const p of passing.parameters) this.edits.push(...parameterEdits(p, type, this.layout));
+    for (const a of passing.additions) this.edits.push(...additionEdits(a, type, this.layout));
     for (const a of passing.arguments) this.edits.push(...argumentEdits(a, this.layout));
     for (const { node, text } of passing.replacements)
       this.edits.push({ start: node.getStart(), end: node.end, text });

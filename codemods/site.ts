@@ -4,6 +4,7 @@
  */
 
 import { ts } from 'ts-morph';
+import { type Around, Arounds } from './around.js';
 import { Availabilities } from './availability.js';
 import { Between } from './between.js';
 import { type Bulk, boundNames, bulkOf } from './bulk.js';
@@ -26,7 +27,7 @@ import { eventsOf } from './publishes/rascal.js';
 import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
 import { isSpread, type Rewrite } from './rewrite.js';
-import { describe, eachNode, quote, type Scope, scopeOf } from './syntax.js';
+import { contains, describe, eachNode, quote, type Scope, scopeOf } from './syntax.js';
 import { stepsOf, type ThreadStep, Threads } from './thread.js';
 import type { NewArgument, Threading } from './thread-shapes.js';
 import { type Reached, Threadings } from './threading.js';
@@ -83,6 +84,7 @@ export class SiteReader {
   private readonly writes: Writes;
   private readonly callbacks: CallbackFinder;
   private readonly pools: PoolFinder;
+  private readonly arounds: Arounds;
   private readonly publishes: ReadonlySet<ts.CallExpression>;
 
   constructor(
@@ -101,7 +103,6 @@ export class SiteReader {
     this.handles = new Handles(this.resolver, sources.root, config);
     this.databases = new Databases(this.resolver, sources, config);
     this.threads = new Threads(this.resolver);
-    this.contexts = new Contexts(this.resolver, this.effects, this.databases);
     const { key } = this.handles;
     this.writes = new Writes(this.resolver, this.effects, key, this.databases.joinsByItself);
     const helpers = new PgHelpers(this.resolver, this.effects, key);
@@ -110,12 +111,16 @@ export class SiteReader {
     const callers = new Callers(this.resolver, sources);
     const isPlain = (node: ts.Node): boolean => this.availabilities.isPlain(node);
     const isSelected = (file: ts.SourceFile): boolean => sources.selected(analysis.pathOf(file));
+    const between = new Between(this.resolver, this.effects);
+    this.arounds = new Arounds(this.effects, between);
     const deep = new DeepWrites(this.resolver, callers, this.effects, key, isPlain, isSelected);
+    this.contexts = new Contexts(this.resolver, this.effects, this.databases, (call) => deep.whyNot(call));
     this.pools = new PoolFinder(
       new PoolNames(analysis),
       this.effects,
       this.availabilities,
-      new Between(this.resolver, this.effects),
+      between,
+      this.arounds,
       key,
       (scope) => autocommits(scope, this.resolver, this.effects),
       (scope) => deep.of(scope),
@@ -185,12 +190,18 @@ export class SiteReader {
     const statement = use.statement ?? statementOf(call);
     const found = statement === undefined ? undefined : this.transactionOf(scope, statement);
     const stays = threading !== undefined && found?.position === 'inside' && waiting(call) !== 'no';
-    const obstacles: Obstacle[] = [...this.generated(call), ...(stays ? [] : misuses(call, publish, use))];
-    const base = { call, statement, functionName: describe(scope), awaited: use.awaited };
+    const isSite = (c: ts.CallExpression): boolean => this.publishes.has(c);
+    // A new transaction may take the place of more than the call.
+    const around = found === undefined && bulk === undefined ? this.arounds.of(call, isSite) : undefined;
+    const whole = around?.statement ?? statement;
     const pool =
-      found === undefined && statement !== undefined
-        ? this.pools.find(scope, statement, (c) => this.publishes.has(c))
-        : undefined;
+      found === undefined && whole !== undefined ? this.pools.find(scope, whole, isSite) : undefined;
+    const taken = around !== undefined && pool !== undefined;
+    const obstacles: Obstacle[] = [
+      ...this.generated(call),
+      ...(stays || taken ? [] : misuses(call, publish, use)),
+    ];
+    const base = { call, statement, functionName: describe(scope), awaited: use.awaited || taken };
     if (found === undefined && pool === undefined) {
       // What is in the way of a function that builds its own messages is said where it could be handed a transaction.
       obstacles.push(...(threading === undefined ? publish.obstacles : []), ...this.contexts.explain(call));
@@ -202,7 +213,12 @@ export class SiteReader {
     }
     obstacles.push(...this.contexts.foreignWrites(scope));
     const write = found?.position === 'after' ? found.end : pool?.statements[0];
-    if (write !== undefined) obstacles.push(...this.contexts.coveringCatch(call, write, scope));
+    if (write !== undefined)
+      obstacles.push(
+        ...this.contexts.coveringCatch(call, write, scope, (handler) =>
+          this.tellsOfFailure(handler, publish),
+        ),
+      );
     const pass = threading === undefined ? undefined : { threading, stays };
     const handed = threading ?? handedDown(pool);
     // Up and down at once is a person's work.
@@ -211,7 +227,7 @@ export class SiteReader {
     const judged =
       found !== undefined
         ? this.judgeTransaction(call, stays ? statement : use.statement, found, bulk, pass)
-        : this.judgePool(call, use.statement, pool, pass);
+        : this.judgePool(call, taken ? whole : use.statement, pool, pass, around);
     obstacles.push(...judged.publish.obstacles, ...judged.obstacles);
     if (pass === undefined) {
       for (const lost of this.availabilities.lostCalls(call, judged.publish.kept))
@@ -235,6 +251,12 @@ export class SiteReader {
       shared: judged.shared,
       untold,
     };
+  }
+
+  /** Every message of a catch is of another kind than the one that could not be sent. */
+  private tellsOfFailure(handler: ts.CatchClause, { kind }: PublishFacts): boolean {
+    const told = [...this.publishes].filter((c) => contains(handler, c)).map((c) => this.reader.read(c).kind);
+    return told.length > 0 && told.every((k) => k !== null && k !== kind);
   }
 
   /** The way to the last write in front of a publish. */
@@ -393,6 +415,7 @@ export class SiteReader {
     statement: ts.Statement | undefined,
     pool: PoolScope | undefined,
     pass: Passed | undefined,
+    around: Around | undefined,
   ): Judged {
     const publish = this.passedFacts(call, pass);
     if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
@@ -413,7 +436,7 @@ export class SiteReader {
     return {
       publish,
       obstacles,
-      rewrite: { how: 'wrap', statement, parts, kept, scope: pool },
+      rewrite: { how: 'wrap', call, statement, parts, kept, scope: pool, around },
       shared: false,
     };
   }
@@ -470,6 +493,7 @@ function handedDown(pool: PoolScope | undefined): Threading | undefined {
     parameters: all.flatMap((t) => t.parameters),
     arguments: all.flatMap((t) => t.arguments),
     replacements: all.flatMap((t) => t.replacements),
+    additions: all.flatMap((t) => t.additions),
     families: [...new Set(all.flatMap((t) => t.families))],
   };
 }

@@ -5,14 +5,28 @@
 
 import { ts } from 'ts-morph';
 import { indentAt, type Layout, lineStart, type TextEdit } from './edits.js';
-import type { FileImports } from './imports.js';
-import type { NewArgument, NewParameter } from './thread-shapes.js';
+import type { HandleType } from './handle-types.js';
+import { type FileImports, moduleName, specifierFor } from './imports.js';
+import type { Addition, Deep, NewArgument, NewParameter, Opener } from './thread-shapes.js';
 
-export function parameterEdits(parameter: NewParameter, imports: FileImports, layout: Layout): TextEdit[] {
+/** How a type is written in a file: it adds the import that it needs. */
+export type TypeText = (type: HandleType) => string;
+
+export function typeTexts(file: ts.SourceFile, imports: FileImports, checker: ts.TypeChecker): TypeText {
+  return ({ need, type }) => {
+    if (need === undefined) return type;
+    if ('module' in need) return type.replaceAll('*', () => imports.useType(need));
+    if (need.file === file) return type.replaceAll('*', () => need.name);
+    const module = moduleName(file, need.file, checker);
+    return type.replaceAll('*', () => imports.useType({ module, name: need.name }));
+  };
+}
+
+export function parameterEdits(parameter: NewParameter, text: TypeText, layout: Layout): TextEdit[] {
   const { signature, index } = parameter;
   const file = signature.getSourceFile();
-  const typed = /\.[cm]?tsx?$/.test(file.fileName);
-  const code = parameterText(parameter, typed, imports);
+  const typed = isTyped(file);
+  const code = parameterText(parameter, typed, text);
   const list = signature.parameters;
   const documented = typed ? [] : jsDocEdits(parameter, file, layout);
   const [first] = list;
@@ -45,12 +59,90 @@ export function argumentEdits(argument: NewArgument, layout: Layout): TextEdit[]
   ];
 }
 
+/** The client as one more argument of a call that writes elsewhere, or instead of the pool that it was handed. */
+export function handedDown(
+  call: ts.CallExpression,
+  deep: Deep,
+  text: string,
+  layout: Layout,
+): readonly TextEdit[] {
+  const { index, instead } = deep;
+  const there = instead ? call.arguments[index] : undefined;
+  if (there !== undefined) return [{ start: there.getStart(), end: there.end, text }];
+  return argumentEdits({ call, index, text, awaits: false }, layout);
+}
+
 /** `client: PoolClient`, `db: Pick<Pool, 'query'> = pool`, `db?: Pick<Pool, 'query'>`. */
-function parameterText(parameter: NewParameter, typed: boolean, imports: FileImports): string {
-  const { name, optional } = parameter;
+function parameterText(parameter: NewParameter, typed: boolean, text: TypeText): string {
+  const { name, optional, type } = parameter;
   const value = typeof optional === 'string' ? ` = ${optional}` : '';
   if (!typed) return name + value;
-  return `${name}${optional === true ? '?' : ''}: ${typeText(parameter, imports)}${value}`;
+  return `${name}${optional === true ? '?' : ''}: ${text(type)}${value}`;
+}
+
+/** A method that opens the transaction, its declaration in an interface, or `export` in front of a constant. */
+export function additionEdits(addition: Addition, text: TypeText, layout: Layout): TextEdit[] {
+  const { beside } = addition;
+  const file = beside.getSourceFile();
+  const start = beside.getStart();
+  if (addition.what === 'export') return [{ start, end: start, text: 'export ' }];
+  const indent = indentAt(file.text, start);
+  const { opener } = addition;
+  const lines =
+    addition.what === 'member'
+      ? [`${signatureText(opener, text)};`]
+      : methodLines(opener, file, isTyped(file) ? text : undefined, layout);
+  const own = lines.map((l) => (l === '' ? '' : indent + l)).join(layout.eol);
+  const gap = addition.what === 'member' ? '' : layout.eol;
+  const end = beside.end;
+  return [{ start: end, end, text: layout.eol + gap + own }];
+}
+
+function signatureText({ name, handle }: Opener, text: TypeText): string {
+  return `${name}<T>(work: (${HANDED}: ${text(handle)}) => Promise<T>): Promise<T>`;
+}
+
+const HANDED = 'transaction';
+
+function methodLines(
+  opener: Opener,
+  file: ts.SourceFile,
+  text: TypeText | undefined,
+  layout: Layout,
+): string[] {
+  const { name, handle, run, pool } = opener;
+  const { unit, semi, quote } = layout;
+  const said = (word: string): string => `await client.query(${quote}${word}${quote})${semi}`;
+  const doc =
+    text === undefined
+      ? [
+          '/**',
+          ' * Runs work in one transaction.',
+          ' * @template T',
+          ` * @param {(${HANDED}: ${inlineType(handle, file)}) => Promise<T>} work`,
+          ' * @returns {Promise<T>}',
+          ' */',
+        ]
+      : ['/** Runs work in one transaction. */'];
+  const head = text === undefined ? `${name}(work)` : signatureText(opener, text);
+  if (run !== undefined) return [...doc, `async ${head} {`, `${unit}return ${run}${semi}`, '}'];
+  return [
+    ...doc,
+    `async ${head} {`,
+    `${unit}const client = await ${pool}.connect()${semi}`,
+    `${unit}try {`,
+    `${unit}${unit}${said('BEGIN')}`,
+    `${unit}${unit}const result = await work(client)${semi}`,
+    `${unit}${unit}${said('COMMIT')}`,
+    `${unit}${unit}return result${semi}`,
+    `${unit}} catch (error) {`,
+    `${unit}${unit}${said('ROLLBACK')}`,
+    `${unit}${unit}throw error${semi}`,
+    `${unit}} finally {`,
+    `${unit}${unit}client.release()${semi}`,
+    `${unit}}`,
+    '}',
+  ];
 }
 
 function inserted(
@@ -84,9 +176,16 @@ function openingOf(signature: ts.SignatureDeclaration, file: ts.SourceFile): num
   return first === undefined ? at : Math.min(at, first.getStart());
 }
 
-function typeText(parameter: NewParameter, imports: FileImports): string {
-  const { need, type } = parameter.type;
-  return type.replace('*', () => imports.useType(need));
+function isTyped(file: ts.SourceFile): boolean {
+  return /\.[cm]?tsx?$/.test(file.fileName);
+}
+
+/** For JSDoc: imports are written where they are used. */
+function inlineType({ need, type }: HandleType, file: ts.SourceFile): string {
+  if (need === undefined) return type;
+  if ('module' in need) return type.replaceAll('*', () => `import('${need.module}').${need.name}`);
+  if (need.file === file) return type.replaceAll('*', () => need.name);
+  return type.replaceAll('*', () => `import('${specifierFor(file, need.file)}').${need.name}`);
 }
 
 /** Behind the last `@param` of a function that describes its parameters there. */
@@ -97,8 +196,7 @@ function jsDocEdits(parameter: NewParameter, file: ts.SourceFile, layout: Layout
     .at(-1);
   if (last === undefined) return [];
   const { text } = file;
-  const { need, type } = parameter.type;
-  const written = type.replace('*', () => `import('${need.module}').${need.name}`);
+  const written = inlineType(parameter.type, file);
   const named = parameter.optional === undefined ? parameter.name : `[${parameter.name}]`;
   const line = `@param {${written}} ${named}`;
   const start = lineStart(text, last.getStart());

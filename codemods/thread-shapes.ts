@@ -11,6 +11,23 @@ import type { Obstacle } from './reasons.js';
 import type { Idiom } from './transactions/idiom.js';
 import type { PoolName } from './transactions/pool-name.js';
 
+/** A method that opens a transaction for others: `rows.inTransaction(async (client) => …)`. */
+export interface Opener {
+  readonly name: string;
+  /** What its callback is handed. */
+  readonly handle: HandleType;
+  /** What runs the callback: `this.db.transaction(work)`; undefined: BEGIN and COMMIT on a client of the pool. */
+  readonly run: string | undefined;
+  /** The pool, where there is no `run`. */
+  readonly pool: string;
+}
+
+/** What a declaration gets besides: a method, a member of an interface, `export` in front of a constant. */
+export type Addition =
+  | { readonly what: 'method'; readonly beside: ts.ClassElement; readonly opener: Opener }
+  | { readonly what: 'member'; readonly beside: ts.TypeElement; readonly opener: Opener }
+  | { readonly what: 'export'; readonly beside: ts.VariableStatement };
+
 /** A parameter that a declaration gets. */
 export interface NewParameter {
   readonly signature: ts.SignatureDeclaration;
@@ -44,6 +61,7 @@ export interface Threading {
   readonly arguments: readonly NewArgument[];
   /** What uses the parameter instead: a pool's name in its queries. */
   readonly replacements: readonly { readonly node: ts.Node; readonly text: string }[];
+  readonly additions: readonly Addition[];
   /** Calls inside or beside transactions: each is a site, and all of them are rewritten or none. */
   readonly needs: readonly ts.CallExpression[];
   readonly families: readonly Family[];
@@ -54,7 +72,14 @@ export interface Threading {
 
 /** What hands the client down, and where the call itself gets it. */
 export interface Deep {
+  /** The argument that the call gets; `instead`: it takes the place of the one that is there. */
   readonly index: number;
-  readonly pool: PoolName;
+  readonly instead: boolean;
+  /** How the pool is called where the transaction is opened; with an opener it is not called at all. */
+  readonly pool: PoolName | undefined;
+  /** `this.rows.inTransaction`: whose method opens the transaction. */
+  readonly opener: string | undefined;
+  /** Calls with another text are on another object, which may have another pool. */
+  readonly key: string | undefined;
   readonly threading: Threading;
 }

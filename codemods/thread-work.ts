@@ -8,7 +8,7 @@ import type { Passing, Replace, Rewrite } from './rewrite.js';
 import { isSpread } from './rewrite.js';
 import type { ReadSite } from './site.js';
 import { lineOf } from './syntax.js';
-import type { InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
+import type { Addition, InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
 
 interface Site {
   read: ReadSite;
@@ -20,6 +20,7 @@ export interface FileWork<S> {
     readonly parameters: NewParameter[];
     readonly arguments: NewArgument[];
     readonly replacements: Threading['replacements'][number][];
+    readonly additions: Addition[];
   };
   /** The sites that the edits of this file belong to. */
   readonly by: Set<S>;
@@ -30,7 +31,7 @@ export function fileWork<S extends Site>(sites: readonly S[]): ReadonlyMap<ts.So
   const at = (file: ts.SourceFile, site: S): FileWork<S> => {
     const known = work.get(file) ?? {
       rewrites: [],
-      passing: { parameters: [], arguments: [], replacements: [] },
+      passing: { parameters: [], arguments: [], replacements: [], additions: [] },
       by: new Set(),
     };
     work.set(file, known);
@@ -57,6 +58,10 @@ export function fileWork<S extends Site>(sites: readonly S[]): ReadonlyMap<ts.So
     for (const r of threading.replacements) {
       const { passing } = at(r.node.getSourceFile(), site);
       if (once(r.node)) passing.replacements.push(r);
+    }
+    for (const a of threading.additions) {
+      const { passing } = at(a.beside.getSourceFile(), site);
+      if (!passing.additions.some((other) => other.beside === a.beside)) passing.additions.push(a);
     }
     for (const p of threading.publishes) {
       const { rewrites } = at(p.call.getSourceFile(), site);

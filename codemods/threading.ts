@@ -128,6 +128,7 @@ export class Threadings {
     return {
       ...this.changes(all, roots, type, obstacles),
       replacements: [],
+      additions: [],
       needs: roots.map((r) => r.call),
       families: all.map((p) => p.family),
       obstacles,

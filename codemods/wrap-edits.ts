@@ -18,10 +18,10 @@ import {
 import { type Hoist, hoistsOf } from './hoists.js';
 import { type FileImports, moduleName } from './imports.js';
 import { eachNode, isReference, scopeOf } from './syntax.js';
-import { argumentEdits } from './thread-edits.js';
+import { handedDown } from './thread-edits.js';
 import type { BracketShape } from './transactions/idiom.js';
 import type { PoolScope } from './transactions/pg-pool.js';
-import type { Wrap } from './wrap.js';
+import { replacedBy, type Wrap } from './wrap.js';
 
 export class WrapEdits {
   private readonly edits: TextEdit[] = [];
@@ -41,9 +41,9 @@ export class WrapEdits {
 
   of(wraps: readonly Wrap[]): readonly TextEdit[] {
     for (const group of groups(wraps)) {
-      const library = group[0]?.scope.library;
-      if (library?.wrap === undefined) this.wrap(group);
-      else this.edits.push(...this.callbacks.of(group, library, library.wrap));
+      const scope = group[0]?.scope;
+      if (scope?.opener === undefined && scope?.library?.wrap === undefined) this.wrap(group);
+      else this.edits.push(...this.callbacks.of(group));
     }
     return this.edits;
   }
@@ -64,7 +64,7 @@ export class WrapEdits {
     const inside = indent + unit;
     const line = (at: string, code: string): string => `${at}${code}${eol}`;
     const late = [...new Set(group.flatMap((w) => w.scope.behind))];
-    const behind = linesBehind(late, this.file, indent, eol);
+    const behind = linesBehind(late, group, this.file, this.layout, indent);
     const { hoists } = hoistsOf(statements, this.checker, late);
     this.edits.push({
       start: range.start,
@@ -121,22 +121,19 @@ export class WrapEdits {
     client: string,
   ): void {
     const inner: TextEdit[] = [];
-    for (const w of group) {
-      const start = w.statement.getStart();
+    for (const { statement, wraps } of replacedBy(group)) {
+      const start = statement.getStart();
       const at = indentAt(this.file.text, start) + this.layout.unit;
-      const adapter = w.scope.library?.adapter;
-      inner.push({
-        start,
-        end: w.statement.end,
-        text: this.call({ ...w.parts, handle: client, adapter }, at),
-      });
+      const calls = wraps.map((w) =>
+        this.call({ ...w.parts, handle: client, adapter: w.scope.library?.adapter }, at),
+      );
+      inner.push({ start, end: statement.end, text: calls.join(this.layout.eol + at) });
     }
     const queries = new Map(group.flatMap((w) => w.scope.queries).map((q) => [q.call, q]));
     for (const query of queries.values()) {
       if (query.library?.bracket !== undefined) continue;
       if (query.deep !== undefined && ts.isCallExpression(query.call)) {
-        const argument = { call: query.call, index: query.deep.index, text: client, awaits: false };
-        inner.push(...argumentEdits(argument, this.layout));
+        inner.push(...handedDown(query.call, query.deep, client, this.layout));
         continue;
       }
       const helper = query.helper !== undefined && ts.isCallExpression(query.call) ? query.call : undefined;

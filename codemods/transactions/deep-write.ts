@@ -1,35 +1,41 @@
 /**
- * A write on a pg pool that a called function makes: `await saveOrder(order)` and then the publish. When all that the
- * function does on its pool can run on a client instead, a transaction around the call can hand one down: the parameter is
- * optional, and whoever does not give it writes on the pool as before. What is less plain is left to people.
+ * A write that a called function makes, and that commits by itself there: `await saveOrder(order)` and then the publish.
+ * When all that the function does on its pool, client or ORM can run on a transaction instead, one around the call can hand
+ * its client down: the parameter is optional, and whoever does not give it writes as before. What is less plain is left to
+ * people, with the reason.
  */
 
 import { ts } from 'ts-morph';
 import type { Callers, Family } from '../callers.js';
-import type { Effects, PgQuery } from '../effects.js';
-import { POOL_OR_CLIENT } from '../handle-types.js';
+import { type Effects, isWrite } from '../effects.js';
+import type { HandleType } from '../handle-types.js';
 import { enclosures } from '../hazards.js';
-import { isConst } from '../origins.js';
-import type { Analysis } from '../program.js';
 import type { Resolver } from '../resolve.js';
-import { contains, eachNode, type Fn, ownCalls, type Scope, scopeOf, unwrapped } from '../syntax.js';
-import type { Deep, NewArgument, NewParameter } from '../thread-shapes.js';
+import { bare, contains, eachNode, type Fn, ownCalls, type Scope, scopeOf } from '../syntax.js';
+import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shapes.js';
 import { waits } from '../waits.js';
+import { autocommits } from './autocommit.js';
+import { canWrite, isRefusal, type Opening, Openings, type Refusal } from './deep-opening.js';
+import { type DownForm, downForm, rootTypeOf } from './deep-types.js';
 import type { PoolQuery } from './pg-pool.js';
-import type { PoolName } from './pool-name.js';
 import type { Key } from './scope.js';
 
-const MAX_DEPTH = 3;
+const MAX_DEPTH = 4;
 
 interface Path {
   readonly family: Family;
   readonly fn: Fn;
   /** The call that goes deeper; undefined where the queries are. */
   readonly next: ts.CallExpression | undefined;
-  readonly queries: readonly PgQuery[];
+  readonly queries: readonly PoolQuery[];
 }
 
+const refuse = (why: string): Refusal => ({ why });
+
 export class DeepWrites {
+  private readonly openings: Openings;
+  private readonly found = new Map<ts.CallExpression, PoolQuery | Refusal | undefined>();
+
   constructor(
     private readonly resolver: Resolver,
     private readonly callers: Callers,
@@ -37,119 +43,240 @@ export class DeepWrites {
     private readonly key: Key,
     private readonly isPlain: (node: ts.Node) => boolean,
     private readonly isSelected: (file: ts.SourceFile) => boolean,
-  ) {}
+  ) {
+    this.openings = new Openings(resolver, isSelected);
+  }
 
-  /** Calls of a function that write through others, as queries on the pool that these use. */
+  /** Calls of a function that write through others, as statements on the pool that these use. */
   of(scope: Scope): PoolQuery[] {
     return ownCalls(scope).flatMap((call) => {
-      if (!waits(call) || call.arguments.some(ts.isSpreadElement)) return [];
-      const found = this.effects.ofCall(call);
-      if (found.length === 0 || found.some((e) => e.direct || e.kind !== 'pg-write')) return [];
-      const path = this.pathOf(call, 0);
-      const root = path?.at(-1)?.queries[0]?.handle;
-      if (path === undefined || root === undefined) return [];
-      const deep = this.deep(call, path, root);
-      return deep === undefined
-        ? []
-        : [{ call, on: 'pool', handle: root, sql: 'write', text: '', helper: undefined, deep }];
+      const found = this.queryOf(call);
+      return found === undefined || isRefusal(found) ? [] : [found];
     });
   }
 
-  private pathOf(call: ts.CallExpression, depth: number): Path[] | undefined {
+  /** Why a call that writes cannot be handed a transaction; undefined when it can, or does not write. */
+  whyNot(call: ts.CallExpression): string | undefined {
+    const found = this.queryOf(call);
+    return found !== undefined && isRefusal(found) ? found.why : undefined;
+  }
+
+  private queryOf(call: ts.CallExpression): PoolQuery | Refusal | undefined {
+    if (!this.found.has(call)) this.found.set(call, this.find(call));
+    return this.found.get(call);
+  }
+
+  private find(call: ts.CallExpression): PoolQuery | Refusal | undefined {
+    const found = this.effects.ofCall(call);
+    const [first] = found;
+    if (first === undefined || first.direct || !found.some(isWrite)) return undefined;
+    const other = found.find((e) => e.kind !== 'pg-write' && e.kind !== 'orm');
+    if (other !== undefined) return refuse(`it does more than write (${other.what})`);
+    if (!waits(call)) return refuse('nobody waits for it');
+    if (call.arguments.some(ts.isSpreadElement)) return refuse('its arguments are spread');
+    if (isOptionalChain(call)) return refuse('it may not be called at all');
+    const path = this.pathOf(call, 0);
+    if (isRefusal(path)) return path;
+    const last = path.at(-1)?.queries[0];
+    const form = last === undefined ? undefined : downForm(last);
+    if (last === undefined || form === undefined)
+      return refuse(`transactions of ${last?.library?.name ?? 'it'} are not handed down`);
+    const deep = this.deep(call, path, last, form);
+    if (isRefusal(deep)) return deep;
+    const open = deep.instead ? undefined : path.find((p) => !this.isFree(p));
+    if (open !== undefined)
+      return refuse(`${open.family.name} may be called with more arguments, or as a value`);
+    const { argument, ...rest } = deep;
+    return {
+      ...{ call, on: 'pool', sql: 'write', text: '', helper: undefined },
+      handle: argument ?? last.handle,
+      ...(last.library === undefined ? {} : { library: last.library, what: last.what ?? '' }),
+      deep: rest,
+    };
+  }
+
+  /** Whether nobody hands anything where the new parameter comes. */
+  private isFree({ family, fn }: Path): boolean {
+    const index = fn.parameters.length;
+    const all = [...family.calls, ...family.testCalls];
+    return (
+      all.every((c) => c.arguments.length <= index && !c.arguments.some(ts.isSpreadElement)) &&
+      this.callers.leaveOut(family, index)
+    );
+  }
+
+  // ── the way to the statements ──
+
+  private pathOf(call: ts.CallExpression, depth: number): Path[] | Refusal {
     const callee = this.resolver.calleeOf(call);
-    if (callee.kind !== 'own' || depth > MAX_DEPTH) return undefined;
+    if (callee.kind !== 'own' || depth > MAX_DEPTH) return refuse('it is too far away');
+    if (callee.foreign === true) return refuse('a container may put another class there');
     const writing = callee.fns.filter((fn) => fn.body !== undefined && this.effects.of(fn.body).length > 0);
     const [fn] = writing;
     const family = fn === undefined ? undefined : this.callers.familyOf(fn);
-    if (fn?.body === undefined || family === undefined || writing.length > 1 || !this.mayChange(family))
-      return undefined;
-    const queries = ownCalls(fn.body).flatMap((c) => this.effects.pgQuery(c) ?? []);
-    const inner = ownCalls(fn.body).filter(
-      (c) => this.effects.pgQuery(c) === undefined && this.effects.ofCall(c).length > 0,
-    );
-    if (!this.runsAnywhere(fn, queries, inner)) return undefined;
-    if (inner.length === 0)
-      return this.onOnePool(queries) ? [{ family, fn, next: undefined, queries }] : undefined;
+    if (fn?.body === undefined || family === undefined) return refuse('it has no name');
+    if (writing.length > 1 || family.bodies.length > 1)
+      return refuse(`${family.name} has several implementations`);
+    const fixed = this.fixedBy(fn, family);
+    if (fixed !== undefined) return refuse(fixed);
+    const queries = this.queriesIn(fn);
+    const spine = new Set<ts.Node>(queries.flatMap((q) => [q.call, ...(q.spine ?? [])]));
+    const inner = ownCalls(fn.body).filter((c) => !spine.has(c) && this.effects.ofCall(c).length > 0);
+    const other = this.otherIn(fn, queries, spine, inner);
+    if (other !== undefined) return refuse(other);
+    if (inner.length === 0) {
+      const apart = this.apart(queries);
+      return apart === undefined ? [{ family, fn, next: undefined, queries }] : refuse(apart);
+    }
     const [next] = inner;
-    if (next === undefined || inner.length > 1 || queries.length > 0 || !waits(next)) return undefined;
+    if (next === undefined || inner.length > 1 || queries.length > 0)
+      return refuse(`${family.name} writes in more than one place`);
+    if (!waits(next)) return refuse(`${family.name} does not wait for ${next.expression.getText()}`);
+    if (next.arguments.some(ts.isSpreadElement) || isOptionalChain(next))
+      return refuse(`${next.getText().slice(0, 60)} cannot be handed anything`);
     const rest = this.pathOf(next, depth + 1);
-    return rest === undefined ? undefined : [{ family, fn, next, queries: [] }, ...rest];
+    return isRefusal(rest) ? rest : [{ family, fn, next, queries: [] }, ...rest];
   }
 
   /** An optional parameter suits callers that do not know it, not those that hand on what they have by position. */
-  private mayChange(family: Family): boolean {
-    const hard = family.obstacles.filter((o) => o.code !== 'public-export');
+  private fixedBy(fn: Fn, family: Family): string | undefined {
+    const [hard] = family.obstacles.filter((o) => o.code !== 'public-export' && !family.unseen.has(o));
+    if (hard !== undefined) return `${hard.code}: ${hard.what}`;
     const list = [...family.bodies, ...family.declarations];
-    const rest = list.some((s) => s.parameters.some((p) => p.dotDotDotToken !== undefined));
-    const lengths = new Set(list.map((s) => s.parameters.length));
-    const same = lengths.size === 1 && family.bodies.length === 1;
-    return hard.length === 0 && !rest && same && list.every((s) => this.isSelected(s.getSourceFile()));
+    if (list.some((s) => s.parameters.some((p) => p.dotDotDotToken !== undefined)))
+      return `${family.name} takes any number of arguments`;
+    if (list.some((s) => s.parameters[0]?.name.getText() === 'this')) return `${family.name} names its this`;
+    if (new Set(list.map((s) => s.parameters.length)).size > 1)
+      return `${family.name} is declared with other parameters, too`;
+    if (fn.asteriskToken !== undefined) return `${family.name} is a generator`;
+    const outside = list.find((s) => !this.isSelected(s.getSourceFile()));
+    return outside === undefined
+      ? undefined
+      : `${this.resolver.analysis.pathOf(outside.getSourceFile())} is not among the paths`;
   }
 
-  /** Nothing else happens in it, nothing is swallowed, nothing runs beside another. */
-  private runsAnywhere(fn: Fn, queries: readonly PgQuery[], inner: readonly ts.CallExpression[]): boolean {
-    const body = fn.body;
-    if (body === undefined) return false;
-    const known = new Set<ts.Node>([...queries.map((q) => q.call), ...inner]);
-    const isOther = (c: ts.CallExpression): boolean =>
-      !known.has(c) && !this.isPlain(c) && ![...known].some((k) => contains(c, k));
-    if (ownCalls(body).some(isOther)) return false;
-    return [...known].every(
-      (call) =>
-        scopeOf(call) === fn &&
-        !enclosures(call, body).some((o) => o.code === 'catch-swallows' || o.code === 'finally-block'),
+  private queriesIn(fn: Fn): PoolQuery[] {
+    const queries: PoolQuery[] = ownCalls(fn).flatMap((c) => this.effects.pgQuery(c) ?? []);
+    return queries.length > 0 ? queries : autocommits(fn, this.resolver, this.effects);
+  }
+
+  /** What else happens in it, is swallowed, or runs beside another. */
+  private otherIn(
+    fn: Fn,
+    queries: readonly PoolQuery[],
+    spine: ReadonlySet<ts.Node>,
+    inner: readonly ts.CallExpression[],
+  ): string | undefined {
+    const { body } = fn;
+    if (body === undefined) return 'it has no body';
+    const known = new Set<ts.Node>([...spine, ...inner]);
+    const other = ownCalls(body).find(
+      (c) => !known.has(c) && !this.isPlain(c) && !isConsole(c) && ![...known].some((k) => contains(c, k)),
     );
+    if (other !== undefined) return `${other.expression.getText()} is called beside the write`;
+    const calls = [...queries.map((q) => q.call), ...inner];
+    for (const call of calls) {
+      if (scopeOf(call) !== fn) return 'the write is in a callback';
+      const around = enclosures(call, body).find(
+        (o) => o.code === 'catch-swallows' || o.code === 'finally-block' || o.code === 'publishes-on-failure',
+      );
+      if (around !== undefined) return `${around.what} handles its errors`;
+    }
+    return undefined;
   }
 
-  private onOnePool(queries: readonly PgQuery[]): boolean {
+  private apart(queries: readonly PoolQuery[]): string | undefined {
     const [first] = queries;
-    return (
-      first !== undefined &&
-      queries.some((q) => q.sql === 'write' || q.sql === 'unknown') &&
-      queries.every(
-        (q) =>
-          q.on === 'pool' &&
-          q.helper === undefined &&
-          waits(q.call) &&
-          this.key(q.handle) === this.key(first.handle),
-      )
-    );
+    if (first === undefined || !queries.some((q) => q.sql === 'write' || q.sql === 'unknown'))
+      return 'its write was not found';
+    for (const q of queries) {
+      if (!ts.isCallExpression(q.call) || !waits(q.call)) return 'nobody waits for its write';
+      if (q.on !== 'pool') return 'it writes on a client of its own';
+      if (q.helper !== undefined) return 'it writes through a helper';
+      if (q.library !== first.library) return 'it writes in two ways';
+      const one = first.library?.name === 'typeorm' && q.what === first.what && q.what === 'repository';
+      if (!one && this.key(q.handle) !== this.key(first.handle)) return 'it writes on two pools';
+    }
+    return undefined;
   }
 
-  private deep(call: ts.CallExpression, path: readonly Path[], root: ts.Expression): Deep | undefined {
-    const pool = this.poolFor(call, path, root);
-    const last = path.at(-1);
-    const [first] = path;
-    if (pool === undefined || last === undefined || first === undefined) return undefined;
-    if (path.some((p) => p.next?.arguments.some(ts.isSpreadElement) === true)) return undefined;
-    const names = new Map(path.map((p) => [p.fn, freeName(p.fn)]));
-    const parameters = path.flatMap((p) => this.parametersOf(p, names.get(p.fn) ?? '', root));
-    const hops = path.flatMap((p, at): NewArgument[] => {
-      const index = path[at + 1]?.fn.parameters.length;
-      if (p.next === undefined || index === undefined) return [];
-      return [{ call: p.next, index, text: names.get(p.fn) ?? '', awaits: false }];
-    });
+  // ── what changes ──
+
+  private deep(
+    call: ts.CallExpression,
+    path: readonly Path[],
+    first: PoolQuery,
+    form: DownForm,
+  ): (Deep & { readonly argument?: ts.Expression }) | Refusal {
+    const opening = this.openings.of(call, path, first.handle, first.what ?? '', form);
+    if (isRefusal(opening)) return opening;
+    const { pool, opener, key, additions } = opening;
+    const common = { pool, opener, key };
+    const nothing = {
+      publishes: [],
+      needs: [],
+      obstacles: [],
+      noise: [],
+      families: path.map((p) => p.family),
+    };
+    if (opening.argument !== undefined) {
+      const widened = this.widened(path, opening.argument, first);
+      if (isRefusal(widened)) return widened;
+      const threading = { ...nothing, parameters: [], arguments: [], additions, replacements: widened };
+      const { index, node } = opening.argument;
+      return { ...common, index, instead: true, threading, argument: node };
+    }
+    const changes = this.changes(path, first, form);
+    if (isRefusal(changes)) return changes;
+    const [top] = path;
+    const index = top?.fn.parameters.length ?? 0;
+    return { ...common, index, instead: false, threading: { ...nothing, additions, ...changes } };
+  }
+
+  private changes(
+    path: readonly Path[],
+    first: PoolQuery,
+    form: DownForm,
+  ): Pick<Threading, 'parameters' | 'arguments' | 'replacements'> | Refusal {
+    const queries = path.at(-1)?.queries ?? [];
+    const members = [...new Set(queries.flatMap((q) => memberOf(q.handle) ?? []))];
+    const type = form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members);
+    const signatures = path.flatMap((p) => [p.fn, ...p.family.declarations]);
+    if (type === undefined) return refuse(`the type of ${first.handle.getText()} cannot be written`);
+    const { checker } = this.resolver.analysis;
+    const unwritable = signatures.find((s) => !canWrite(type, s.getSourceFile(), checker));
+    if (unwritable !== undefined)
+      return refuse(
+        `the type of ${first.handle.getText()} cannot be written in ${this.resolver.analysis.pathOf(unwritable.getSourceFile())}`,
+      );
+    const names = new Map(path.map((p) => [p.fn, freeName(p.fn, form.names)]));
+    const what = first.what ?? '';
     return {
-      index: first.fn.parameters.length,
-      pool,
-      threading: {
-        publishes: [],
-        parameters,
-        arguments: hops,
-        replacements: last.queries.map((q) => ({ node: q.handle, text: names.get(last.fn) ?? '' })),
-        needs: [],
-        families: path.map((p) => p.family),
-        obstacles: [],
-        noise: [],
-      },
+      parameters: path.flatMap((p) => this.parametersOf(p, names.get(p.fn) ?? '', type, first, form)),
+      arguments: path.flatMap((p, at): NewArgument[] => {
+        const index = path[at + 1]?.fn.parameters.length;
+        if (p.next === undefined || index === undefined) return [];
+        return [{ call: p.next, index, text: names.get(p.fn) ?? '', awaits: false }];
+      }),
+      replacements: queries.map((q) => ({
+        node: q.handle,
+        text: form.replaced(q.handle.getText(), what, names.get(path.at(-1)?.fn as Fn) ?? ''),
+      })),
     };
   }
 
   /** What writes has the pool for a default; what only hands on and what only declares has none. */
-  private parametersOf(part: Path, name: string, root: ts.Expression): NewParameter[] {
+  private parametersOf(
+    part: Path,
+    name: string,
+    type: HandleType,
+    first: PoolQuery,
+    form: DownForm,
+  ): NewParameter[] {
     const index = part.fn.parameters.length;
-    const common = { index, name, type: POOL_OR_CLIENT };
-    const value = part.next === undefined ? root.getText() : undefined;
+    const common = { index, name, type };
+    const value =
+      part.next === undefined ? form.fallback(first.handle.getText(), first.what ?? '') : undefined;
     const own: NewParameter = { ...common, signature: part.fn, optional: value ?? true };
     const bare = part.family.declarations.map(
       (signature): NewParameter => ({ ...common, signature, optional: true }),
@@ -157,63 +284,61 @@ export class DeepWrites {
     return [own, ...bare];
   }
 
-  /** How the pool is called where the transaction will be opened. */
-  private poolFor(call: ts.CallExpression, path: readonly Path[], root: ts.Expression): PoolName | undefined {
-    const e = unwrapped(root);
-    if (ts.isPropertyAccessExpression(e)) {
-      const isMine = (c: ts.CallExpression): boolean =>
-        ts.isPropertyAccessExpression(c.expression) &&
-        c.expression.expression.kind === ts.SyntaxKind.ThisKeyword;
-      const owner = classOf(call);
-      const mine = owner !== undefined && path.every((p) => classOf(p.fn) === owner);
-      const straight = [call, ...path.flatMap((p) => p.next ?? [])].every(isMine);
-      return e.expression.kind === ts.SyntaxKind.ThisKeyword && mine && straight
-        ? { text: e.getText(), from: undefined }
-        : undefined;
+  /** `db: Pool` that is to take a client as well. */
+  private widened(
+    path: readonly Path[],
+    argument: NonNullable<Opening['argument']>,
+    first: PoolQuery,
+  ): Threading['replacements'] | Refusal {
+    const replacements: { node: ts.Node; text: string }[] = [];
+    const fits = new Set(['knex', 'kysely', 'typeorm']);
+    if (first.library !== undefined)
+      return fits.has(first.library.name)
+        ? []
+        : refuse(`a parameter of ${first.library.name} may not take a transaction`);
+    let index = argument.index;
+    for (const step of path) {
+      for (const signature of [step.fn, ...step.family.declarations]) {
+        const type = signature.parameters[index]?.type;
+        if (type === undefined) continue;
+        const text = type.getText();
+        if (/^(?:\w+\.)?Pool$/.test(text)) replacements.push({ node: type, text: `Pick<${text}, 'query'>` });
+        else if (!/^Pick<(?:\w+\.)?Pool, 'query'>$/.test(text) && !/\bPoolClient\b/.test(text))
+          return refuse(`${signature.parameters[index]?.getText() ?? 'its pool'} may not take a client`);
+      }
+      const handed = step.next?.arguments.findIndex(
+        (a) => ts.isIdentifier(a) && a.text === step.fn.parameters[index]?.name.getText(),
+      );
+      if (handed !== undefined) index = handed;
     }
-    return ts.isIdentifier(e) ? this.modulePool(call, e) : undefined;
-  }
-
-  private modulePool(call: ts.CallExpression, root: ts.Identifier): PoolName | undefined {
-    const analysis: Analysis = this.resolver.analysis;
-    const { checker } = analysis;
-    const symbol = checker.getSymbolAtLocation(root);
-    const target =
-      symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
-    const declaration = target?.valueDeclaration;
-    if (target === undefined || declaration === undefined || !ts.isVariableDeclaration(declaration))
-      return undefined;
-    const statement = declaration.parent.parent;
-    if (!isConst(declaration) || !ts.isVariableStatement(statement) || !ts.isSourceFile(statement.parent))
-      return undefined;
-    const here = checker.getSymbolsInScope(call, ts.SymbolFlags.Value | ts.SymbolFlags.Alias);
-    const visible = here.find(
-      (s) => s === target || (s.flags & ts.SymbolFlags.Alias && checker.getAliasedSymbol(s) === target),
-    );
-    if (visible !== undefined) return { text: visible.name, from: undefined };
-    const module = statement.parent;
-    const exported = checker
-      .getSymbolAtLocation(module)
-      ?.exports?.get(ts.escapeLeadingUnderscores(target.name));
-    const taken = here.some((s) => s.name === target.name);
-    if (exported !== target || taken || module === call.getSourceFile()) return undefined;
-    return { text: target.name, from: { module, name: target.name } };
+    return replacements;
   }
 }
 
-function classOf(node: ts.Node): ts.Node | undefined {
-  let n = node.parent;
-  while (!ts.isSourceFile(n)) {
-    if (ts.isClassLike(n)) return n;
-    n = n.parent;
-  }
-  return undefined;
+/** `insert` in `db.insert(…)`; undefined for a root that is called itself. */
+function memberOf(root: ts.Expression): string | undefined {
+  const { parent } = root;
+  return ts.isPropertyAccessExpression(parent) && parent.expression === root ? parent.name.text : undefined;
 }
 
-function freeName(fn: Fn): string {
+function isConsole(call: ts.CallExpression): boolean {
+  return /^console\./.test(call.expression.getText());
+}
+
+function isOptionalChain(call: ts.CallExpression): boolean {
+  for (let e: ts.Expression = call; ; ) {
+    if ((ts.isCallExpression(e) || ts.isPropertyAccessExpression(e)) && e.questionDotToken !== undefined)
+      return true;
+    if (!ts.isCallExpression(e) && !ts.isPropertyAccessExpression(e)) return false;
+    e = bare(e.expression);
+  }
+}
+
+function freeName(fn: Fn, names: readonly string[]): string {
   const taken = new Set<string>();
   eachNode(fn, (n) => {
-    if (ts.isIdentifier(n)) taken.add(n.text);
+    const isMember = ts.isPropertyAccessExpression(n.parent) && n.parent.name === n;
+    if (ts.isIdentifier(n) && !isMember) taken.add(n.text);
   });
-  return POOL_OR_CLIENT.names.find((n) => !taken.has(n)) ?? `db${taken.size}`;
+  return names.find((n) => !taken.has(n)) ?? `${names[0]}${taken.size}`;
 }

@@ -5,9 +5,10 @@
  */
 
 import { ts } from 'ts-morph';
+import type { Arounds } from '../around.js';
 import type { Availabilities } from '../availability.js';
 import type { Between } from '../between.js';
-import type { CallLike, Effects, PgQuery } from '../effects.js';
+import { type CallLike, type Effect, type Effects, isWrite, type PgQuery } from '../effects.js';
 import { alwaysExits, combinator, enclosures, follows, mayExit, statementOf } from '../hazards.js';
 import type { Obstacle } from '../reasons.js';
 import {
@@ -45,6 +46,8 @@ export interface PoolScope {
   /** The client or ORM whose callback the new transaction is; undefined for pg, which gets BEGIN and COMMIT. */
   readonly library?: Idiom | undefined;
   readonly pool: PoolName | undefined;
+  /** `this.rows.inTransaction`: the method that opens it, where the pool has no name. */
+  readonly opener: string | undefined;
   readonly handleNode: ts.Expression;
   /** From the first write to the publish, neighbours in one list. */
   readonly statements: readonly ts.Statement[];
@@ -65,6 +68,7 @@ export class PoolFinder {
     private readonly effects: Effects,
     private readonly availabilities: Availabilities,
     private readonly between: Between,
+    private readonly arounds: Arounds,
     private readonly key: Key,
     private readonly autocommits: (scope: Scope) => readonly PoolQuery[],
     /** Calls that write in other functions, asked for when this one writes nothing itself. */
@@ -93,8 +97,23 @@ export class PoolFinder {
     isSite: (call: ts.CallExpression) => boolean,
   ): PoolScope | undefined {
     const deep = this.deep(scope);
-    const found = deep.length === 0 ? undefined : this.among([...queries, ...deep], scope, publish, isSite);
-    return found?.obstacles.length === 0 ? found : undefined;
+    if (deep.length === 0) return undefined;
+    const all = [...queries, ...this.autocommits(scope), ...deep];
+    const found = this.among(all, scope, publish, isSite);
+    if (found === undefined || found.obstacles.length > 0) return undefined;
+    return this.outside(found, scope, publish) === undefined ? found : undefined;
+  }
+
+  /** A write in front of the publish that the stretch does not hold: it would still commit by itself. */
+  private outside(found: PoolScope, scope: Scope, publish: ts.Statement): Effect | undefined {
+    return this.effects
+      .of(scope)
+      .filter((e) => isWrite(e) && e.at.end <= publish.pos)
+      .find((e) => {
+        const statement = statementOf(e.at);
+        if (statement === undefined || found.statements.some((s) => contains(s, e.at))) return false;
+        return follows(statement, publish, scope).reachable;
+      });
   }
 
   private among(
@@ -113,10 +132,15 @@ export class PoolFinder {
     obstacles.push(...this.ownStatement(last, statement));
     if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
     const stretch = this.stretch(statement, publish, writes, queries, isSite, scope);
+    const opener = last.deep?.opener;
     const pool =
-      last.deep?.pool ??
-      (isPg(last) ? this.names.of(last) : { text: last.handle.getText(), from: undefined });
-    if (pool === undefined) obstacles.push({ code: 'pool-not-in-scope', what: quote(last.handle) });
+      last.deep !== undefined
+        ? last.deep.pool
+        : isPg(last)
+          ? this.names.of(last)
+          : { text: last.handle.getText(), from: undefined };
+    if (pool === undefined && opener === undefined)
+      obstacles.push({ code: 'pool-not-in-scope', what: quote(last.handle) });
     const foreign = writes.find((w) => this.poolKey(w) !== this.poolKey(last));
     if (foreign !== undefined)
       obstacles.push({ code: 'two-databases', what: `${quote(foreign.handle)}, ${quote(last.handle)}` });
@@ -124,6 +148,7 @@ export class PoolFinder {
       idiom: last.library?.name ?? name,
       library: last.library,
       pool,
+      opener,
       handleNode: last.handle,
       statements: stretch.statements,
       queries: queries.filter((q) => q.on === 'pool' && stretch.statements.some((s) => contains(s, q.call))),
@@ -174,12 +199,12 @@ export class PoolFinder {
       };
     }
     const all = list.statements as ts.NodeArray<ts.Statement>;
-    const last = all.indexOf(end);
+    let last = all.indexOf(end);
     const emptyReturns: ts.ReturnStatement[] = [];
     const foreign: ts.Statement[] = [];
     const obstacles: Obstacle[] = [];
     let start = all.indexOf(lastWrite);
-    const isWrite = (s: ts.Statement): boolean => writes.some((w) => contains(s, w.call));
+    const holdsWrite = (s: ts.Statement): boolean => writes.some((w) => contains(s, w.call));
     for (const statement of all.slice(start + 1, last)) {
       if (this.fits(statement, queries, isSite)) continue;
       const guard = this.emptyGuard(statement, all.slice(start, all.indexOf(statement)));
@@ -188,8 +213,15 @@ export class PoolFinder {
         obstacles.push({ code: 'early-exit', what: `line ${lineOf(statement)}, ${quote(statement)}` });
       else foreign.push(statement);
     }
+    // What follows and writes through a function on the same pool belongs to the same unit of work.
+    const writesToo = (s: ts.Statement): boolean =>
+      queries.some((q) => q.deep !== undefined && contains(s, q.call) && this.sameAs(q, writes));
+    while (all[last + 1] !== undefined && writesToo(all[last + 1] as ts.Statement)) {
+      if (!this.fits(all[last + 1], queries, isSite)) break;
+      last++;
+    }
     while (start > 0 && this.fits(all[start - 1], queries, isSite)) start--;
-    while (start < last && !isWrite(all[start] as ts.Statement)) start++;
+    while (start < last && !holdsWrite(all[start] as ts.Statement)) start++;
     const statements = all.slice(start, last + 1);
     const behind = this.behind(foreign, statements, queries, scope);
     obstacles.push(
@@ -208,6 +240,10 @@ export class PoolFinder {
       obstacles.push({ code: 'early-exit', what: `line ${lineOf(emptyReturns[0] as ts.Node)}` });
     }
     return { statements, behind, emptyReturns, obstacles };
+  }
+
+  private sameAs(query: PoolQuery, writes: readonly PoolQuery[]): boolean {
+    return writes.every((w) => this.poolKey(w) === this.poolKey(query));
   }
 
   /** What may run behind the commit instead, and constants that only it reads. */
@@ -279,6 +315,7 @@ export class PoolFinder {
     isSite: (call: ts.CallExpression) => boolean,
   ): boolean {
     if (statement === undefined) return false;
+    if (this.arounds.isReportingTry(statement, isSite)) return true;
     if (!ts.isVariableStatement(statement) && !ts.isExpressionStatement(statement)) return false;
     const isOurs = (n: ts.Node): boolean =>
       (ts.isCallExpression(n) && isSite(n)) ||
@@ -338,6 +375,7 @@ export class PoolFinder {
 
   /** Repositories and managers of TypeORM, models of others lead to one data source, or the package's openings have refused it. */
   private poolKey(query: PoolQuery): string {
+    if (query.deep?.key !== undefined) return query.deep.key;
     const { library } = query;
     const isOneOfMany = library?.wrap?.inside !== undefined || library?.wrap?.join !== undefined;
     return library !== undefined && isOneOfMany ? library.name : this.key(query.handle);

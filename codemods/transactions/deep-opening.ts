@@ -1,0 +1,394 @@
+/**
+ * Where the transaction is opened whose client goes down to a function that writes: on a pool that has a name at the call,
+ * on an argument of it, or by a new method of the object that holds the pool. Whatever is less than certain has a reason.
+ */
+
+import { ts } from 'ts-morph';
+import type { Family } from '../callers.js';
+import type { HandleType } from '../handle-types.js';
+import { isCommonJs } from '../imports.js';
+import { isConst, localSymbol } from '../origins.js';
+import type { Resolver } from '../resolve.js';
+import { bare, eachNode, type Fn, isReference, unwrapped } from '../syntax.js';
+import type { Addition, Opener } from '../thread-shapes.js';
+import { type DownForm, rootTypeOf } from './deep-types.js';
+import type { PoolName } from './pool-name.js';
+
+/** One function on the way, and the call in it that leads on. */
+export interface Step {
+  readonly family: Family;
+  readonly fn: Fn;
+  readonly next: ts.CallExpression | undefined;
+}
+
+export interface Opening {
+  readonly pool: PoolName | undefined;
+  readonly opener: string | undefined;
+  readonly key: string | undefined;
+  readonly additions: readonly Addition[];
+  /** The root is a parameter of all functions on the way: the number of the call's argument. */
+  readonly argument: { readonly index: number; readonly node: ts.Expression } | undefined;
+}
+
+/** Why it is left to people. */
+export interface Refusal {
+  readonly why: string;
+}
+
+const METHODS = ['inTransaction', 'withTransaction', 'runInTransaction'];
+
+const refuse = (why: string): Refusal => ({ why });
+
+export function isRefusal<T extends object>(found: T | Refusal): found is Refusal {
+  return 'why' in found;
+}
+
+export class Openings {
+  private readonly names = new Map<ts.Node, string>();
+
+  constructor(
+    private readonly resolver: Resolver,
+    private readonly isSelected: (file: ts.SourceFile) => boolean,
+  ) {}
+
+  private get checker(): ts.TypeChecker {
+    return this.resolver.analysis.checker;
+  }
+
+  of(
+    call: ts.CallExpression,
+    path: readonly Step[],
+    root: ts.Expression,
+    what: string,
+    form: DownForm,
+  ): Opening | Refusal {
+    const e = unwrapped(root);
+    const last = path.at(-1);
+    if (last === undefined) return refuse('nothing is on the way');
+    if (ts.isIdentifier(e)) {
+      const index = last.fn.parameters.findIndex((p) => p.name === this.declarationOf(e)?.name);
+      return index < 0 ? this.named(call, e) : this.argumentAt(call, path, index);
+    }
+    if (!ts.isPropertyAccessExpression(e) || e.expression.kind !== ts.SyntaxKind.ThisKeyword)
+      return refuse(`${root.getText()} has no name where the transaction would begin`);
+    return this.climbed(call, path, e, what, form);
+  }
+
+  private declarationOf(e: ts.Identifier): ts.ParameterDeclaration | undefined {
+    const declaration = localSymbol(this.checker, e)?.valueDeclaration;
+    return declaration !== undefined && ts.isParameter(declaration) ? declaration : undefined;
+  }
+
+  // ── a constant of a module ──
+
+  private named(call: ts.CallExpression, root: ts.Identifier): Opening | Refusal {
+    const symbol = this.checker.getSymbolAtLocation(root);
+    const target =
+      symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
+        ? this.checker.getAliasedSymbol(symbol)
+        : symbol;
+    const declaration = target?.valueDeclaration;
+    const none = refuse(`${root.text} has no name where the transaction would begin`);
+    if (target === undefined || declaration === undefined || !ts.isVariableDeclaration(declaration))
+      return none;
+    const statement = declaration.parent.parent;
+    if (!isConst(declaration) || !ts.isVariableStatement(statement) || !ts.isSourceFile(statement.parent))
+      return none;
+    const opening = (pool: PoolName, additions: readonly Addition[] = []): Opening => ({
+      pool,
+      opener: undefined,
+      key: undefined,
+      additions,
+      argument: undefined,
+    });
+    const here = this.checker.getSymbolsInScope(call, ts.SymbolFlags.Value | ts.SymbolFlags.Alias);
+    const visible = here.find(
+      (s) => s === target || (s.flags & ts.SymbolFlags.Alias && this.checker.getAliasedSymbol(s) === target),
+    );
+    if (visible !== undefined) return opening({ text: visible.name, from: undefined });
+    const module = statement.parent;
+    if (here.some((s) => s.name === target.name) || module === call.getSourceFile()) return none;
+    const pool = { text: target.name, from: { module, name: target.name } };
+    const exports = this.checker.getSymbolAtLocation(module)?.exports;
+    if (exports?.get(ts.escapeLeadingUnderscores(target.name)) === target) return opening(pool);
+    const alone = statement.declarationList.declarations.length === 1 && ts.isIdentifier(declaration.name);
+    if (!alone || isCommonJs(module) || exports === undefined || this.isPassedOnWhole(module))
+      return refuse(`${root.text} is not exported`);
+    return this.isSelected(module)
+      ? opening(pool, [{ what: 'export', beside: statement }])
+      : refuse(`${root.text} is not exported, and its file is not among the paths`);
+  }
+
+  /** `export * from './db.js'`: a new name there might hide another's. */
+  private isPassedOnWhole(module: ts.SourceFile): boolean {
+    return this.resolver.analysis.own.some((file) =>
+      file.statements.some(
+        (s) =>
+          ts.isExportDeclaration(s) &&
+          s.exportClause === undefined &&
+          s.moduleSpecifier !== undefined &&
+          this.checker.getSymbolAtLocation(s.moduleSpecifier)?.valueDeclaration === module,
+      ),
+    );
+  }
+
+  // ── a parameter ──
+
+  private argumentAt(call: ts.CallExpression, path: readonly Step[], last: number): Opening | Refusal {
+    let index = last;
+    for (const step of [...path].reverse()) {
+      const parameter = step.fn.parameters[index];
+      if (parameter === undefined || !this.isOnlyHandedOn(step, parameter))
+        return refuse(`${parameter?.name.getText() ?? 'its pool'} is used for more than its statements`);
+      const before = path[path.indexOf(step) - 1];
+      if (before?.next === undefined) break;
+      const argument = before.next.arguments[index];
+      const declared =
+        argument !== undefined && ts.isIdentifier(argument) ? this.declarationOf(argument) : undefined;
+      index = declared === undefined ? -1 : before.fn.parameters.indexOf(declared);
+      if (index < 0) return refuse(`${argument?.getText() ?? 'its pool'} is not a parameter on the way`);
+    }
+    const argument = call.arguments[index];
+    if (argument === undefined || !this.isStable(argument))
+      return refuse(`${argument?.getText() ?? 'its pool'} is no plain name`);
+    return {
+      pool: { text: argument.getText(), from: undefined },
+      opener: undefined,
+      key: undefined,
+      additions: [],
+      argument: { index, node: argument },
+    };
+  }
+
+  /** Its statements and the next call are all that a parameter is read for. */
+  private isOnlyHandedOn(step: Step, parameter: ts.ParameterDeclaration): boolean {
+    const symbol = this.checker.getSymbolAtLocation(parameter.name);
+    let only = parameter.dotDotDotToken === undefined && ts.isIdentifier(parameter.name);
+    eachNode(step.fn, (n) => {
+      if (!ts.isIdentifier(n) || n === parameter.name || localSymbol(this.checker, n) !== symbol) return;
+      const called = ts.isPropertyAccessExpression(n.parent) || ts.isCallExpression(n.parent);
+      const handedOn = step.next?.arguments.some((a) => a === n) === true;
+      if (!handedOn && !(called && isReference(n) && isCallee(n))) only = false;
+    });
+    return only;
+  }
+
+  // ── a property of whoever writes ──
+
+  private climbed(
+    call: ts.CallExpression,
+    path: readonly Step[],
+    root: ts.PropertyAccessExpression,
+    what: string,
+    form: DownForm,
+  ): Opening | Refusal {
+    const at = leaving([call, ...path.flatMap((p) => p.next ?? [])]);
+    const owner = classOf(call);
+    if (at === undefined) {
+      const mine = owner !== undefined && path.every((p) => classOf(p.fn) === owner);
+      return mine
+        ? {
+            pool: { text: root.getText(), from: undefined },
+            opener: undefined,
+            key: undefined,
+            additions: [],
+            argument: undefined,
+          }
+        : refuse(`${root.getText()} belongs to another class`);
+    }
+    if (
+      at.index > 0 &&
+      (owner === undefined || !path.slice(0, at.index).every((p) => classOf(p.fn) === owner))
+    )
+      return refuse('the way there crosses classes');
+    if (!this.isStable(at.receiver)) return refuse(`${at.receiver.getText()} is no plain name`);
+    const rest = this.methods(path.slice(at.index), at.receiver, root, what, form);
+    if (isRefusal(rest)) return rest;
+    const key = localSymbol(
+      this.checker,
+      ts.isPropertyAccessExpression(at.receiver) ? at.receiver.name : at.receiver,
+    );
+    return {
+      pool: undefined,
+      opener: `${at.receiver.getText()}.${rest.name}`,
+      key: `${at.receiver.getText()} ${this.numberOf(key)}`,
+      additions: rest.additions,
+      argument: undefined,
+    };
+  }
+
+  private readonly numbers = new Map<ts.Symbol | undefined, number>();
+
+  private numberOf(symbol: ts.Symbol | undefined): number {
+    const known = this.numbers.get(symbol) ?? this.numbers.size;
+    this.numbers.set(symbol, known);
+    return known;
+  }
+
+  /** The method of the first class on the way, and those behind it that it calls. */
+  private methods(
+    path: readonly Step[],
+    receiver: ts.Expression,
+    root: ts.PropertyAccessExpression,
+    what: string,
+    form: DownForm,
+  ): { readonly name: string; readonly additions: readonly Addition[] } | Refusal {
+    const [first] = path;
+    const owner = first === undefined ? undefined : classOf(first.fn);
+    if (first === undefined || owner === undefined || first.fn.parent !== owner)
+      return refuse(`${receiver.getText()} is no object of a class`);
+    const onClass = this.openTo(first, owner, receiver);
+    if (onClass !== undefined) return onClass;
+    const at = leaving(path.flatMap((p) => p.next ?? []));
+    const inside = path.slice(0, at === undefined ? path.length : at.index + 1);
+    if (!inside.every((p) => classOf(p.fn) === owner)) return refuse('the way there crosses classes');
+    const rest =
+      at === undefined ? undefined : this.methods(path.slice(at.index + 1), at.receiver, root, what, form);
+    if (rest !== undefined && isRefusal(rest)) return rest;
+    const handle = form.handle(rootTypeOf(root, this.resolver.analysis));
+    if (handle === undefined) return refuse(`the type of ${root.getText()} cannot be written`);
+    const interfaces = first.family.declarations.filter((d) => ts.isInterfaceDeclaration(d.parent));
+    const name = this.nameFor(
+      owner,
+      interfaces.map((d) => d.parent),
+    );
+    if (name === undefined) return refuse('its class has such a method already');
+    const run =
+      rest !== undefined && at !== undefined
+        ? `${at.receiver.getText()}.${rest.name}(work)`
+        : form.run?.(root.getText(), what);
+    const opener: Opener = { name, handle, run, pool: root.getText() };
+    const files = [first.fn.getSourceFile(), ...interfaces.map((d) => d.getSourceFile())];
+    const unwritable = files.find((f) => !canWrite(handle, f, this.checker));
+    if (unwritable !== undefined)
+      return refuse(
+        `the type of ${root.getText()} cannot be written in ${this.resolver.analysis.pathOf(unwritable)}`,
+      );
+    return {
+      name,
+      additions: [
+        { what: 'method', beside: first.fn as ts.MethodDeclaration, opener },
+        ...interfaces.map(
+          (d): Addition => ({ what: 'member', beside: d as ts.Node as ts.TypeElement, opener }),
+        ),
+        ...(rest?.additions ?? []),
+      ],
+    };
+  }
+
+  /** Why a method of this class, declared by these interfaces, could not be called on the receiver. */
+  private openTo(step: Step, owner: ts.ClassLikeDeclaration, receiver: ts.Expression): Refusal | undefined {
+    const { fn, family } = step;
+    if (!ts.isMethodDeclaration(fn) || ts.getCombinedModifierFlags(fn) & ts.ModifierFlags.Static)
+      return refuse(`${family.name} is no method of an instance`);
+    if (family.doubles.length > 0) return refuse(`a test has its own ${family.name}`);
+    const bases = family.declarations.filter((d) => d.parent !== owner);
+    if (!bases.every((d) => ts.isInterfaceDeclaration(d.parent)))
+      return refuse(`a base class declares ${family.name}`);
+    const literal = this.literalOf(bases.map((d) => d.parent));
+    if (literal !== undefined) return refuse(`an object is one of its interface at ${literal}`);
+    const type = this.checker.getTypeAtLocation(receiver);
+    const known = new Set<ts.Node>([owner, ...bases.map((d) => d.parent)]);
+    const declared = type.getSymbol()?.declarations ?? [];
+    const isAny = (type.flags & ts.TypeFlags.Any) !== 0;
+    return isAny || declared.some((d) => known.has(d))
+      ? undefined
+      : refuse(`${receiver.getText()} is not declared as ${owner.name?.text ?? 'its class'}`);
+  }
+
+  /** Objects that are written out for an interface would lack its new member. */
+  private literalOf(interfaces: readonly ts.Node[]): string | undefined {
+    if (interfaces.length === 0) return undefined;
+    const names = interfaces.map((i) => (i as ts.InterfaceDeclaration).name.text);
+    let found: string | undefined;
+    for (const file of this.resolver.analysis.own) {
+      if (!names.some((n) => file.text.includes(n))) continue;
+      eachNode(file, (n) => {
+        if (found !== undefined || !ts.isObjectLiteralExpression(n)) return;
+        const declared = this.checker.getContextualType(n)?.getSymbol()?.declarations ?? [];
+        if (declared.some((d) => interfaces.includes(d))) found = this.resolver.analysis.pathOf(file);
+      });
+    }
+    return found;
+  }
+
+  /** The same for every call of a class; free in it, in what declares it and in its heirs. */
+  private nameFor(owner: ts.ClassLikeDeclaration, interfaces: readonly ts.Node[]): string | undefined {
+    const known = this.names.get(owner);
+    if (known !== undefined) return known;
+    const taken = new Set<string>();
+    const symbol = owner.name === undefined ? undefined : this.checker.getSymbolAtLocation(owner.name);
+    const heirs = symbol === undefined ? [] : this.resolver.heirsOf(symbol);
+    for (const node of [owner, ...heirs, ...interfaces]) {
+      for (const property of this.checker.getTypeAtLocation(node).getProperties()) taken.add(property.name);
+    }
+    const name = METHODS.find((m) => !taken.has(m));
+    if (name !== undefined) this.names.set(owner, name);
+    return name;
+  }
+
+  /** The same object whenever it is read: a constant, a parameter, an import, a property of `this` that is no getter. */
+  private isStable(receiver: ts.Expression): boolean {
+    const e = bare(receiver);
+    if (e !== receiver && ts.isNonNullExpression(receiver)) return false;
+    if (e.kind === ts.SyntaxKind.ThisKeyword) return true;
+    if (ts.isPropertyAccessExpression(e)) {
+      if (e.questionDotToken !== undefined) return false;
+      const declaration = this.checker.getSymbolAtLocation(e.name)?.valueDeclaration;
+      const isAccessor = declaration !== undefined && ts.isAccessor(declaration);
+      return !isAccessor && this.isStable(e.expression);
+    }
+    if (!ts.isIdentifier(e)) return false;
+    const symbol = localSymbol(this.checker, e);
+    const declaration = symbol?.valueDeclaration;
+    if (symbol === undefined) return false;
+    if (symbol.flags & ts.SymbolFlags.Alias) return true;
+    if (declaration === undefined) return false;
+    if (ts.isVariableDeclaration(declaration)) return isConst(declaration);
+    return ts.isParameter(declaration)
+      ? !this.resolver.isReassigned(symbol)
+      : ts.isBindingElement(declaration);
+  }
+}
+
+/** The first call on something other than `this`. */
+function leaving(
+  calls: readonly ts.CallExpression[],
+): { readonly index: number; readonly receiver: ts.Expression } | undefined {
+  for (const [index, call] of calls.entries()) {
+    const target = bare(call.expression);
+    if (!ts.isPropertyAccessExpression(target)) continue;
+    if (target.expression.kind !== ts.SyntaxKind.ThisKeyword) return { index, receiver: target.expression };
+  }
+  return undefined;
+}
+
+export function classOf(node: ts.Node): ts.ClassLikeDeclaration | undefined {
+  let n = node.parent;
+  while (!ts.isSourceFile(n)) {
+    if (ts.isClassLike(n)) return n;
+    n = n.parent;
+  }
+  return undefined;
+}
+
+/** `db` in `db.query(…)`, `db(…)`, `db.insert(…).values(…)`. */
+function isCallee(id: ts.Identifier): boolean {
+  const { parent } = id;
+  if (ts.isCallExpression(parent)) return parent.expression === id;
+  return (
+    ts.isPropertyAccessExpression(parent) &&
+    parent.expression === id &&
+    ts.isCallExpression(parent.parent) &&
+    parent.parent.expression === parent
+  );
+}
+
+/** Whether a type can be named in a file: it is there, a package gives it, or its own file does. */
+export function canWrite(type: HandleType, file: ts.SourceFile, checker: ts.TypeChecker): boolean {
+  const { need } = type;
+  if (!/\.[cm]?tsx?$/.test(file.fileName) || need === undefined || 'module' in need) return true;
+  if (need.file === file) return true;
+  const exports = checker.getSymbolAtLocation(need.file)?.exports;
+  return need.name !== '' && exports?.has(ts.escapeLeadingUnderscores(need.name)) === true;
+}
