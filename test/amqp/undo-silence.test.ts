@@ -47,7 +47,7 @@ const undo = (options: Partial<UndoOptions> = {}) =>
 /** What an answer may take here; a busy machine needs some of it for each step that is not the silent one. */
 const WITHIN_MS = 2_500;
 /** Confirm, close, lease: each waits at most once. */
-const ENDS_WITHIN_MS = 6 * WITHIN_MS;
+const ENDS_WITHIN_MS = 16 * WITHIN_MS;
 
 const onceAt = (step: UndoStep, nth: number, act: () => void) => {
   let seen = 0;

@@ -6,6 +6,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type JobsDatabase, jobsDatabase, type Session } from '../support/jobs.js';
+import { ownPages } from '../support/own-pages.js';
 
 /** UNBROKER_TEST_LONG=1 takes the million of the bench; a fifth shows the same in a few seconds. */
 const FUTURE_ROWS = process.env['UNBROKER_TEST_LONG'] ? 1_000_000 : 200_000;
@@ -26,24 +27,15 @@ interface Cost {
   readonly buffers: number;
 }
 
-/** What this session has touched so far; within a transaction it only grows. */
-async function buffersOf(session: Session): Promise<number> {
-  const { rows } = await session.query(
-    `select sum(pg_stat_get_xact_blocks_fetched(oid))::int as buffers from pg_class
-     where relnamespace = 'unbroker'::regnamespace and relkind in ('r', 'i', 'S')`,
-  );
-  return (rows[0] as { buffers: number }).buffers;
-}
-
 /** Claims in this session, its cached plan included, and counts pages. */
 async function claimCost(session: Session, kinds: readonly string[], total: number): Promise<Cost> {
   const values = [kinds, kinds.map(() => total), kinds.map(() => false), total];
-  await session.query('begin');
-  const before = await buffersOf(session);
-  const { rows } = await session.query(`select count(*)::int as rows from ${CLAIM}`, values);
-  const buffers = (await buffersOf(session)) - before;
-  await session.query('commit');
-  return { rows: (rows[0] as { rows: number }).rows, buffers };
+  let rows = 0;
+  const buffers = await ownPages(session, async () => {
+    const answer = await session.query(`select count(*)::int as rows from ${CLAIM}`, values);
+    ({ rows } = answer.rows[0] as { rows: number });
+  });
+  return { rows, buffers };
 }
 
 /**

@@ -66,10 +66,11 @@ function configured(name: string, text: string): string {
 describe.concurrent('usage', () => {
   test.for<[string[], RegExp | string]>([
     [['nosuch'], "unknown command 'nosuch'"],
-    [['migrate', '--nosuch'], "unknown option '--nosuch'"],
+    [['migrate', '--nosuch'], "unknown option '--nosuch'. Run: unbroker migrate --help"],
     [['jobs', 'list', '--stat', 'dead'], '(Did you mean --state?)'],
-    [['jobs', 'show'], 'missing required argument'],
+    [['jobs', 'show'], /missing required argument.*Run: unbroker jobs show --help/],
     [['migrate', 'extra'], 'too many arguments'],
+    [['codemod', 'scan', '--sarif', '--json'], 'cannot be used with'],
     [['jobs', 'list', '--limit'], 'argument missing'],
     [['\u001b[31mred\nnext'], '\\u001b[31mred'],
   ])('%j', async ([args, line]) => {

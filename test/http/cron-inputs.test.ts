@@ -69,9 +69,10 @@ describe('expressions that never fire', () => {
   it.each(['0 0 30 2 *', '0 0 31 4,6 *', '0 0 31 2 *', '0 0 31 2,4,6,9,11 *', '0 0 0 30 2 *', '0 0 31W 2 *'])(
     '%s: 422, found out within a second',
     async (cron) => {
-      const startedAt = performance.now();
+      const before = process.cpuUsage();
       await refusedByBoth(422, { cron }, 'schedule-never');
-      expect(performance.now() - startedAt).toBeLessThan(5_000);
+      // The servers run in this process; CPU, since a busy machine takes its time for everything.
+      expect(process.cpuUsage(before).user).toBeLessThan(3_000_000);
     },
   );
 

@@ -24,6 +24,12 @@ function refusal(act: () => unknown): UnbrokerError {
   throw new Error('it was not refused');
 }
 
+/** CPU, not time: what others do on the machine must not count. */
+function cpuMsSince(start: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(start);
+  return (user + system) / 1_000;
+}
+
 describe('expressions that are refused', () => {
   test.each([
     ['*/0 * * * *', 'its minute "*/0"'],
@@ -147,10 +153,10 @@ describe('what the forms mean', () => {
   });
 
   test('a slot decades ahead is found at once, also by an expression of every hour', () => {
-    const started = performance.now();
+    const started = process.cpuUsage();
     const rule = parseRule('* * 29 2 +MON', 'America/New_York');
     expect(nextAfter(rule, at('2025-01-01T00:00:00Z'))).toBe(at('2044-02-29T05:00:00Z'));
-    expect(performance.now() - started).toBeLessThan(500);
+    expect(cpuMsSince(started)).toBeLessThan(500);
   });
 
   test('a list of every minute, written out, still fits', () => {
@@ -276,7 +282,7 @@ describe('what is due', () => {
   });
 
   test('once finds the last of a million missed slots without walking them', () => {
-    const started = performance.now();
+    const started = process.cpuUsage();
     const found = decide(
       'once',
       '2025-01-01T00:00:00Z',
@@ -284,7 +290,7 @@ describe('what is due', () => {
       parseRule('* * * * * *', 'UTC'),
     );
     expect(found).toEqual({ slots: ['2025-01-20T00:00:00.000Z'], next: '2025-01-20T00:00:01.000Z' });
-    expect(performance.now() - started).toBeLessThan(1_000);
+    expect(cpuMsSince(started)).toBeLessThan(1_000);
   });
 
   test('the end is not a slot; what was missed before it still counts', () => {
