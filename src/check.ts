@@ -9,7 +9,7 @@ export type Checker<T> = (value: unknown, path: string) => T;
 
 export function invalid(path: string, expected: string): UnbrokerError {
   return new UnbrokerError('config-invalid', `${path} is not valid`, {
-    hint: `It must be ${expected}.`,
+    hint: `It must be ${expected}${expected.endsWith('?') ? '' : '.'}`,
     exitStatus: EXIT.badInput,
   });
 }
@@ -88,7 +88,7 @@ export const object =
       const checker = Object.hasOwn(shape, key) ? shape[key] : undefined;
       if (checker === undefined) {
         throw new UnbrokerError('config-invalid', `${path}.${key.slice(0, 60)} is not a known key`, {
-          hint: `Known keys: ${Object.keys(shape).join(', ')}${suggestion(key, Object.keys(shape))}.`,
+          hint: `Known keys: ${Object.keys(shape).join(', ')}${suggestion(key, Object.keys(shape)) || '.'}`,
           exitStatus: EXIT.badInput,
         });
       }

@@ -46,9 +46,15 @@ export function codemodCommand(): Command {
         'report every publish, what it would become, and why others are left alone',
       ),
     )
-      .option('--diff', 'print only the edits, as a unified diff')
+      .addOption(new Option('--diff', 'print only the edits, as a unified diff').conflicts('markdown'))
       .option('--markdown', 'print the report for a pull request')
-      .option('--sarif', 'print the report for code scanning (SARIF 2.1.0)')
+      .addOption(
+        new Option('--sarif', 'print the report for code scanning (SARIF 2.1.0)').conflicts([
+          'diff',
+          'markdown',
+          'json',
+        ]),
+      )
       .action(guarded(scan)),
   );
   command.addCommand(

@@ -6,12 +6,13 @@ import { existsSync, lstatSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
 import pg from 'pg';
+import { oneOf } from '../check.js';
 import { type Config, checkConfig } from '../config.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
 import { within } from '../jobs/signal.js';
 import { createStore, type Store } from '../jobs/store.js';
-import { createLog, type Log } from '../log.js';
+import { createLog, LOG_LEVELS, type Log } from '../log.js';
 import { checkSchema } from '../migrate.js';
 import { report } from './failure.js';
 import { loadModule } from './load-module.js';
@@ -85,7 +86,9 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
   const { config, directory } = await loadConfig(options.config);
   const schema = options.schema ?? config.schema ?? DEFAULT_SCHEMA;
   const store = createStore(schema);
-  const log = createLog(process.env['UNBROKER_LOG_LEVEL'] ?? config.worker?.logLevel ?? 'info');
+  const asked = process.env['UNBROKER_LOG_LEVEL'] || undefined;
+  const level = asked && oneOf(...LOG_LEVELS)(asked, 'UNBROKER_LOG_LEVEL');
+  const log = createLog(level ?? config.worker?.logLevel ?? 'info');
   let pool: pg.Pool | undefined;
   const openPool = (max = 4): pg.Pool => {
     if (pool === undefined) {
@@ -165,17 +168,23 @@ function isOpenToReaders(url: string): boolean {
   return searchParams.get('sslmode') === 'disable' && !local && !searchParams.get('host')?.startsWith('/');
 }
 
-function urlFrom(name: string, protocols: readonly string[], what: string, example: string): string {
+function urlFrom(
+  name: string,
+  protocols: readonly string[],
+  what: 'database' | 'amqp',
+  example: string,
+): string {
+  const called = what === 'amqp' ? 'AMQP' : what;
   const value = process.env[name];
   if (value === undefined || value === '') {
-    throw new UnbrokerError(`${what}-url-missing`, `The ${what} URL is not set`, {
+    throw new UnbrokerError(`${what}-url-missing`, `The ${called} URL is not set`, {
       hint: `Set ${name}, for example ${name}=${example}`,
       exitStatus: EXIT.badInput,
     });
   }
   if (isUrl(value, protocols)) return value;
   // Without the value: it may hold a password.
-  throw new UnbrokerError(`${what}-url-invalid`, `${name} is not a ${what} URL`, {
+  throw new UnbrokerError(`${what}-url-invalid`, `${name} is not ${what === 'amqp' ? 'an' : 'a'} ${called} URL`, {
     hint: `Write it as ${protocols[0]}//user:password@host:port/name, with special characters percent-encoded.`,
     exitStatus: EXIT.badInput,
   });

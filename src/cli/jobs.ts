@@ -85,9 +85,8 @@ async function list(context: Context, options: ListOptions): Promise<undefined> 
     job.errors.at(-1)?.name,
   ]);
   print(table(['id', 'kind', 'state', 'attempts', 'run at', 'source', 'last error'], rows));
-  print(
-    found.length === 0 ? 'No job matches.' : `${found.length} shown; next page: --before ${found.at(-1)?.id}`,
-  );
+  const more = found.length === filter.limit ? `; next page: --before ${found.at(-1)?.id}` : '';
+  print(found.length === 0 ? 'No job matches.' : `${found.length} shown${more}`);
 }
 
 async function show(context: Context, id: string): Promise<undefined> {

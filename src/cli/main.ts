@@ -51,9 +51,15 @@ function leaves(command: Command): Command[] {
   return command.commands.length === 0 ? [command] : command.commands.flatMap(leaves);
 }
 
-function silenceErrors(command: Command): void {
-  command.exitOverride().configureOutput({ outputError: () => undefined });
-  for (const child of command.commands) silenceErrors(child);
+/** The command whose arguments were wrong: its help is the one to read. */
+let misused = 'unbroker';
+
+function silenceErrors(command: Command, path: string): void {
+  command.configureOutput({ outputError: () => undefined }).exitOverride((error) => {
+    misused = path;
+    throw error;
+  });
+  for (const child of command.commands) silenceErrors(child, `${path} ${child.name()}`);
 }
 
 const program = new Command('unbroker')
@@ -84,7 +90,7 @@ const verbs = [
   codemodCommand(),
 ];
 for (const command of verbs) program.addCommand(withGlobals(command));
-silenceErrors(program);
+silenceErrors(program, misused);
 
 // `unbroker jobs list | head`: whoever read has enough.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -115,6 +121,6 @@ function reportUsage(error: CommanderError): number {
     .replace(/^error: /, '')
     .replace(/\s*\n\s*/g, ' ')
     .replace(/[.\s]+$/, '');
-  process.stderr.write(`unbroker: ${printable(withoutSecrets(what))}. Run: unbroker --help [usage]\n`);
+  process.stderr.write(`unbroker: ${printable(withoutSecrets(what))}. Run: ${misused} --help [usage]\n`);
   return EXIT.badInput;
 }

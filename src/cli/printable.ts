@@ -13,9 +13,9 @@ export function printable(text: string): string {
 
 /**
  * A URL's user and password, as in `postgres://user:secret@host`. The password may hold an unescaped @ or /. Our own hints
- * show the form with just these words.
+ * show the form with just these words. Each part has a limit: without one, an argument of 100,000 letters took half a minute.
  */
-const CREDENTIALS = /([a-z][a-z0-9+.-]*:\/\/)(?!user:password@)[^\s'"]*@/gi;
+const CREDENTIALS = /([a-z][a-z0-9+.-]{0,30}:\/\/)(?!user:password@)[^\s'"]{0,4096}@/gi;
 /** `password=secret`, as in a connection string or a query. */
 const NAMED_SECRET = /\b(password|passwd|pwd|secret|token|api_?key)(=|: ?)[^\s&'"]+/gi;
 
@@ -26,5 +26,5 @@ export function withoutSecrets(text: string): string {
 
 /** Whether an argument holds a password: arguments are visible to every user of the machine. */
 export function holdsPassword(argument: string): boolean {
-  return /[a-z][a-z0-9+.-]*:\/\/[^\s/@:]*:[^\s@]+@/i.test(argument);
+  return /[a-z][a-z0-9+.-]{0,30}:\/\/[^\s/@:]{0,4096}:[^\s@]{1,4096}@/i.test(argument);
 }

@@ -430,6 +430,16 @@ describe('output', () => {
     expect(run.stderr).toContain('ECONNREFUSED');
     expect(run.stderr).not.toContain(CANARY);
   });
+
+  test('a level that is none is bad input', async () => {
+    const run = await unbroker(['jobs', 'stats'], { UNBROKER_LOG_LEVEL: 'inof' });
+    expectRefusal(
+      run,
+      2,
+      'config-invalid',
+      /^unbroker: UNBROKER_LOG_LEVEL is not valid.*did you mean info\? \[/,
+    );
+  });
 });
 
 describe('jobs', () => {
