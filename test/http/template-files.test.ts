@@ -118,21 +118,41 @@ it('edited, edited again, deleted: each is sent as it was accepted, through ever
   expect(rows.filter(({ subject }) => subject.startsWith('First'))).toHaveLength(1);
 });
 
-it('a cron fires what it was put with; changed, it takes the file as it is then', async () => {
+it('a cron fires with the template of that day, as the old service did; with a version where it asks for one', async () => {
   write('Spring');
   await seen('Spring');
   const cron = { cron: '0 9 * * *', target: { queue: 'notes' }, payload: note('gus') };
+  const trigger = async (name: string) => {
+    const { status } = await fetch(`${world.url}/schedules/${name}/trigger`, { method: 'POST' });
+    expect(status).toBe(202);
+    await deliverAll();
+  };
   await post('/schedules/weekly', cron, 'PUT');
+  await trigger('weekly');
   write('Summer');
   await seen('Summer');
-  const trigger = await fetch(`${world.url}/schedules/weekly/trigger`, { method: 'POST' });
-  expect(trigger.status).toBe(202);
-  await deliverAll();
-  expect(subjectTo('gus')).toEqual(['Spring for gus']);
-  await post('/schedules/weekly', cron, 'PUT');
-  await fetch(`${world.url}/schedules/weekly/trigger`, { method: 'POST' });
-  await deliverAll();
+  await trigger('weekly');
   expect(subjectTo('gus')).toEqual(['Spring for gus', 'Summer for gus']);
+
+  const put = (word: string) =>
+    post(
+      '/templates/order-note-kept',
+      { channel: 'email', parts: { subject: `${word} for {{name}}`, text: 'x' } },
+      'PUT',
+    );
+  await put('One');
+  const kept = (name: string) => ({ ...note(name), template: 'order-note-kept' });
+  await post('/schedules/newest', { ...cron, payload: kept('hob') }, 'PUT');
+  await post('/schedules/first', { ...cron, payload: { ...kept('ivy'), version: 1 } }, 'PUT');
+  await put('Two');
+  // Given another target it is still a schedule, and still follows.
+  await post('/schedules/newest', { target: { kind: 'notify.email' } }, 'PATCH');
+  await trigger('newest');
+  await trigger('first');
+  expect(subjectTo('hob')).toEqual(['Two for hob']);
+  expect(subjectTo('ivy')).toEqual(['One for ivy']);
+  for (const name of ['weekly', 'newest', 'first'])
+    await fetch(`${world.url}/schedules/${name}`, { method: 'DELETE' });
 });
 
 it('what nobody kept: dead, saying so; the same content in the folder is as good as kept', async () => {

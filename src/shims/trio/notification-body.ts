@@ -48,6 +48,8 @@ type Field = (typeof FIELDS)[number];
 export interface NotificationDefaults {
   readonly template?: string;
   readonly channel?: string;
+  /** Default true: sent as its template is now. False: as it is when it is sent, unless the body asks for a version. */
+  readonly pinned?: boolean;
 }
 
 /** One notification as a job. Also what schedules and retries carry. Throws Refusal. */
@@ -72,7 +74,8 @@ export function readNotification(
   if (template !== null && body !== undefined) throw invalid('give template or body, not both');
   const asked = fields.integer('version', 1, 1_000_000_000) ?? null;
   const plain = data === undefined ? {} : toPlain(data);
-  const pin = template === null ? {} : pinTemplate(template, channel, locale, asked, plain, context);
+  const found = template === null ? {} : pinTemplate(template, channel, locale, asked, plain, context);
+  const pin = asked !== null || defaults.pinned !== false ? found : {};
   const reference = fields.line('reference', 500);
   return {
     kind: `notify.${channel}`,

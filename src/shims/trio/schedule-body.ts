@@ -88,7 +88,7 @@ export function cronOf(
   if (name !== null && (name.value.length > MAX_CRON_NAME || /^\d+$/.test(name.value)))
     throw invalid(`the name of a cron is 1 to ${MAX_CRON_NAME} characters and not a number`);
   const target = targetOf(fields);
-  const plan = planFired(target, name, fields.get('payload') ?? null, context);
+  const plan = planFired(target, name, fields.get('payload') ?? null, context, true);
   const draft: ScheduleDraft = {
     kind: plan.kind,
     payloadText: plan.payloadText,
@@ -189,6 +189,7 @@ function retargeted(
       ? null
       : readTarget(readJson(JSON.stringify(kept)));
   const payload = fields.has('payload') ? (fields.get('payload') ?? null) : readJson(sentText(row));
-  const plan = planFired(target, name, payload, context);
-  return { ...plan, headers: withTarget(row, targetJson(target)) };
+  // A notification's own source would take it out of the schedules.
+  const { kind, payloadText } = planFired(target, name, payload, context, 'cron' in row);
+  return { kind, payloadText, headers: withTarget(row, targetJson(target)) };
 }

@@ -45,12 +45,16 @@ export function readTarget(node: JsonNode): Target {
 /** As it is kept in the job's headers. */
 export const targetJson = (target: Target | null): Json => target as Json;
 
-/** What a fired schedule becomes. `name` is null when the client gave none: the job's id stands for it. */
+/**
+ * What a fired schedule becomes. `name` is null when the client gave none: the job's id stands for it. `again`: it fires
+ * more than once, each time with the templates of that day, as the old service's did.
+ */
 export function planFired(
   target: Target | null,
   name: StringNode | null,
   payload: JsonNode | null,
   context: ContractContext,
+  again = false,
 ): Pick<ShimJob, 'kind' | 'payloadText'> {
   const goal = target ?? { exchange: EVENTS };
   if ('url' in goal) {
@@ -58,7 +62,7 @@ export function planFired(
     return { kind: RELAY_HTTP, payloadText: objectText(members) };
   }
   const route = brokerRoute(goal, name?.value, context);
-  if (route === null) return planForKind(goal, payload, context);
+  if (route === null) return planForKind(goal, payload, context, !again);
   const members = {
     ...route,
     key: name?.raw,
@@ -187,13 +191,14 @@ function planForKind(
   target: Exclude<Target, { url: string }>,
   payload: JsonNode | null,
   context: ContractContext,
+  pinned = true,
 ): Pick<ShimJob, 'kind' | 'payloadText'> {
   const defaults = notificationDefaults(target);
-  if (defaults !== null) return readNotification(payload, context, defaults, 'payload');
+  if (defaults !== null) return readNotification(payload, context, { ...defaults, pinned }, 'payload');
   const kind = kindOf(target, context);
   // A notification is checked at every door it comes through.
   if (kind.startsWith('notify.'))
-    return readNotification(payload, context, { channel: kind.slice(7) }, 'payload');
+    return readNotification(payload, context, { channel: kind.slice(7), pinned }, 'payload');
   return { kind, payloadText: payload?.raw ?? 'null' };
 }
 
