@@ -225,7 +225,7 @@ function readSites(analysis: Analysis, reader: SiteReader, sources: Sources): Op
 }
 
 function reachOf(read: ReadSite): OpenSite['reach'] {
-  if (read.rewrite?.threading !== undefined || read.transaction?.passed === true) return 'thread';
+  if (read.rewrite?.threading !== undefined) return 'thread';
   if (read.transaction !== undefined) return 'safe';
   return read.pool === undefined ? null : 'wrap';
 }

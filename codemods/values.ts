@@ -5,6 +5,7 @@
  */
 
 import { ts } from 'ts-morph';
+import { casedBy, classNameOf, namedByClass } from './computed-names.js';
 import { isPlainJson } from './json-types.js';
 import { isConst, localSymbol } from './origins.js';
 import type { Resolver } from './resolve.js';
@@ -197,6 +198,8 @@ export class Evaluator {
       const right = this.fold({ node: e.right, env: value.env }, depth + 1);
       return left.ok && right.ok ? { ok: true, text: left.text + right.text } : fail;
     }
+    const computed = this.foldComputed(e, value.env, depth);
+    if (computed !== undefined) return computed;
     if (ts.isPropertyAccessExpression(e) || ts.isElementAccessExpression(e)) {
       const constant = this.checker.getConstantValue(e);
       if (constant !== undefined) return { ok: true, text: String(constant) };
@@ -210,6 +213,27 @@ export class Evaluator {
       }
     }
     return this.literalType(e) ?? fail;
+  }
+
+  /** `message.constructor.name`, `snakeCase(…)`, `….toLowerCase()`. */
+  private foldComputed(e: ts.Expression, env: Env | undefined, depth: number): Folded | undefined {
+    const named = namedByClass(e);
+    if (named !== undefined) {
+      const made = this.deref({ node: named, env });
+      const text =
+        made !== 'absent' && ts.isNewExpression(made.node) ? classNameOf(made.node, this.checker) : undefined;
+      return text === undefined ? undefined : { ok: true, text };
+    }
+    if (!ts.isCallExpression(e)) return undefined;
+    const target = bare(e.expression);
+    const [argument] = e.arguments;
+    const lower = ts.isPropertyAccessExpression(target) && target.name.text === 'toLowerCase';
+    const cased = lower && argument === undefined ? (t: string) => t.toLowerCase() : casedBy(e, this.checker);
+    const node = lower && ts.isPropertyAccessExpression(target) ? target.expression : argument;
+    if (cased === undefined || node === undefined) return undefined;
+    const inner = this.fold({ node, env }, depth + 1);
+    const text = inner.ok ? cased(inner.text) : undefined;
+    return text === undefined ? undefined : { ok: true, text };
   }
 
   private foldTemplate(e: ts.TemplateExpression, env: Env | undefined, depth: number, fail: Folded): Folded {

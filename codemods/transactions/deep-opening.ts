@@ -11,14 +11,14 @@ import { isConst, localSymbol } from '../origins.js';
 import type { Resolver } from '../resolve.js';
 import { bare, eachNode, type Fn, isReference, unwrapped } from '../syntax.js';
 import type { Addition, Opener } from '../thread-shapes.js';
-import { type DownForm, rootTypeOf } from './deep-types.js';
+import { ANY, type DownForm, rootTypeOf } from './deep-types.js';
 import type { PoolName } from './pool-name.js';
 
-/** One function on the way, and the call in it that leads on. */
+/** One function on the way, and the calls in it that lead on, all to the same function. */
 export interface Step {
   readonly family: Family;
   readonly fn: Fn;
-  readonly next: ts.CallExpression | undefined;
+  readonly nexts: readonly ts.CallExpression[];
 }
 
 export interface Opening {
@@ -141,12 +141,15 @@ export class Openings {
       if (parameter === undefined || !this.isOnlyHandedOn(step, parameter))
         return refuse(`${parameter?.name.getText() ?? 'its pool'} is used for more than its statements`);
       const before = path[path.indexOf(step) - 1];
-      if (before?.next === undefined) break;
-      const argument = before.next.arguments[index];
-      const declared =
-        argument !== undefined && ts.isIdentifier(argument) ? this.declarationOf(argument) : undefined;
-      index = declared === undefined ? -1 : before.fn.parameters.indexOf(declared);
-      if (index < 0) return refuse(`${argument?.getText() ?? 'its pool'} is not a parameter on the way`);
+      if (before === undefined) break;
+      const handed: number[] = before.nexts.map((next) => {
+        const argument = next.arguments[index];
+        const declared =
+          argument !== undefined && ts.isIdentifier(argument) ? this.declarationOf(argument) : undefined;
+        return declared === undefined ? -1 : before.fn.parameters.indexOf(declared);
+      });
+      index = handed.every((at) => at === handed[0]) ? (handed[0] ?? -1) : -1;
+      if (index < 0) return refuse('its pool is not a parameter on the way');
     }
     const argument = call.arguments[index];
     if (argument === undefined || !this.isStable(argument))
@@ -167,7 +170,7 @@ export class Openings {
     eachNode(step.fn, (n) => {
       if (!ts.isIdentifier(n) || n === parameter.name || localSymbol(this.checker, n) !== symbol) return;
       const called = ts.isPropertyAccessExpression(n.parent) || ts.isCallExpression(n.parent);
-      const handedOn = step.next?.arguments.some((a) => a === n) === true;
+      const handedOn = step.nexts.some((next) => next.arguments.some((a) => a === n));
       if (!handedOn && !(called && isReference(n) && isCallee(n))) only = false;
     });
     return only;
@@ -182,7 +185,7 @@ export class Openings {
     what: string,
     form: DownForm,
   ): Opening | Refusal {
-    const at = leaving([call, ...path.flatMap((p) => p.next ?? [])]);
+    const at = leaving([call, ...path.flatMap((p) => p.nexts[0] ?? [])]);
     const owner = classOf(call);
     if (at === undefined) {
       const mine = owner !== undefined && path.every((p) => classOf(p.fn) === owner);
@@ -239,13 +242,14 @@ export class Openings {
       return refuse(`${receiver.getText()} is no object of a class`);
     const onClass = this.openTo(first, owner, receiver);
     if (onClass !== undefined) return onClass;
-    const at = leaving(path.flatMap((p) => p.next ?? []));
+    const at = leaving(path.flatMap((p) => p.nexts[0] ?? []));
     const inside = path.slice(0, at === undefined ? path.length : at.index + 1);
     if (!inside.every((p) => classOf(p.fn) === owner)) return refuse('the way there crosses classes');
     const rest =
       at === undefined ? undefined : this.methods(path.slice(at.index + 1), at.receiver, root, what, form);
     if (rest !== undefined && isRefusal(rest)) return rest;
-    const handle = form.handle(rootTypeOf(root, this.resolver.analysis));
+    const isScript = /\.[cm]?jsx?$/.test(first.fn.getSourceFile().fileName);
+    const handle = form.handle(rootTypeOf(root, this.resolver.analysis)) ?? (isScript ? ANY : undefined);
     if (handle === undefined) return refuse(`the type of ${root.getText()} cannot be written`);
     const interfaces = first.family.declarations.filter((d) => ts.isInterfaceDeclaration(d.parent));
     const name = this.nameFor(

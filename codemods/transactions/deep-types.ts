@@ -54,6 +54,9 @@ const of = (root: RootType | undefined, type: (root: string) => string): HandleT
 const asName = (_root: string, _what: string, name: string): string => name;
 const asRoot = (root: string): string => root;
 
+/** In JSDoc, where nothing says more. */
+export const ANY: HandleType = { names: [], need: undefined, type: '*' };
+
 const DB_NAMES = ['db', 'client', 'connection', 'queryable'];
 
 export const PG_DOWN: DownForm = {

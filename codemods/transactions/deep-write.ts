@@ -16,7 +16,7 @@ import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shape
 import { waits } from '../waits.js';
 import { autocommits } from './autocommit.js';
 import { canWrite, isRefusal, type Opening, Openings, type Refusal } from './deep-opening.js';
-import { type DownForm, downForm, rootTypeOf } from './deep-types.js';
+import { ANY, type DownForm, downForm, rootTypeOf } from './deep-types.js';
 import type { PoolQuery } from './pg-pool.js';
 import type { Key } from './scope.js';
 
@@ -25,8 +25,8 @@ const MAX_DEPTH = 4;
 interface Path {
   readonly family: Family;
   readonly fn: Fn;
-  /** The call that goes deeper; undefined where the queries are. */
-  readonly next: ts.CallExpression | undefined;
+  /** The calls that go deeper, all of them of the same function; none where the queries are. */
+  readonly nexts: readonly ts.CallExpression[];
   readonly queries: readonly PoolQuery[];
 }
 
@@ -121,21 +121,36 @@ export class DeepWrites {
     if (fixed !== undefined) return refuse(fixed);
     const queries = this.queriesIn(fn);
     const spine = new Set<ts.Node>(queries.flatMap((q) => [q.call, ...(q.spine ?? [])]));
-    const inner = ownCalls(fn.body).filter((c) => !spine.has(c) && this.effects.ofCall(c).length > 0);
-    const other = this.otherIn(fn, queries, spine, inner);
+    const writes = ownCalls(fn.body).filter((c) => !spine.has(c) && this.effects.ofCall(c).length > 0);
+    const target = writes[0] === undefined ? undefined : this.targetOf(writes[0]);
+    // What the same function reads belongs to the same transaction.
+    const nexts = ownCalls(fn.body).filter(
+      (c) => writes.includes(c) || (target !== undefined && this.targetOf(c) === target),
+    );
+    const other = this.otherIn(fn, queries, spine, nexts);
     if (other !== undefined) return refuse(other);
-    if (inner.length === 0) {
+    const [next] = nexts;
+    if (next === undefined) {
       const apart = this.apart(queries);
-      return apart === undefined ? [{ family, fn, next: undefined, queries }] : refuse(apart);
+      return apart === undefined ? [{ family, fn, nexts: [], queries }] : refuse(apart);
     }
-    const [next] = inner;
-    if (next === undefined || inner.length > 1 || queries.length > 0)
-      return refuse(`${family.name} writes in more than one place`);
-    if (!waits(next)) return refuse(`${family.name} does not wait for ${next.expression.getText()}`);
-    if (next.arguments.some(ts.isSpreadElement) || isOptionalChain(next))
-      return refuse(`${next.getText().slice(0, 60)} cannot be handed anything`);
+    if (
+      queries.length > 0 ||
+      nexts.some((c) => this.targetOf(c) !== target || receiverOf(c) !== receiverOf(next))
+    )
+      return refuse(`${family.name} writes in more than one way`);
+    for (const c of nexts) {
+      if (!waits(c)) return refuse(`${family.name} does not wait for ${c.expression.getText()}`);
+      if (c.arguments.some(ts.isSpreadElement) || isOptionalChain(c))
+        return refuse(`${c.getText().slice(0, 60)} cannot be handed anything`);
+    }
     const rest = this.pathOf(next, depth + 1);
-    return isRefusal(rest) ? rest : [{ family, fn, next, queries: [] }, ...rest];
+    return isRefusal(rest) ? rest : [{ family, fn, nexts, queries: [] }, ...rest];
+  }
+
+  private targetOf(call: ts.CallExpression): Fn | undefined {
+    const callee = this.resolver.calleeOf(call);
+    return callee.kind === 'own' && callee.fns.length === 1 ? callee.fns[0] : undefined;
   }
 
   /** An optional parameter suits callers that do not know it, not those that hand on what they have by position. */
@@ -156,7 +171,9 @@ export class DeepWrites {
   }
 
   private queriesIn(fn: Fn): PoolQuery[] {
-    const queries: PoolQuery[] = ownCalls(fn).flatMap((c) => this.effects.pgQuery(c) ?? []);
+    const queries: PoolQuery[] = ownCalls(fn)
+      .flatMap((c) => this.effects.pgQuery(c) ?? [])
+      .filter((q) => q.helper === undefined);
     return queries.length > 0 ? queries : autocommits(fn, this.resolver, this.effects);
   }
 
@@ -192,7 +209,6 @@ export class DeepWrites {
     for (const q of queries) {
       if (!ts.isCallExpression(q.call) || !waits(q.call)) return 'nobody waits for its write';
       if (q.on !== 'pool') return 'it writes on a client of its own';
-      if (q.helper !== undefined) return 'it writes through a helper';
       if (q.library !== first.library) return 'it writes in two ways';
       const one = first.library?.name === 'typeorm' && q.what === first.what && q.what === 'repository';
       if (!one && this.key(q.handle) !== this.key(first.handle)) return 'it writes on two pools';
@@ -240,8 +256,9 @@ export class DeepWrites {
   ): Pick<Threading, 'parameters' | 'arguments' | 'replacements'> | Refusal {
     const queries = path.at(-1)?.queries ?? [];
     const members = [...new Set(queries.flatMap((q) => memberOf(q.handle) ?? []))];
-    const type = form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members);
     const signatures = path.flatMap((p) => [p.fn, ...p.family.declarations]);
+    const type =
+      form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members) ?? untyped(signatures);
     if (type === undefined) return refuse(`the type of ${first.handle.getText()} cannot be written`);
     const { checker } = this.resolver.analysis;
     const unwritable = signatures.find((s) => !canWrite(type, s.getSourceFile(), checker));
@@ -255,8 +272,8 @@ export class DeepWrites {
       parameters: path.flatMap((p) => this.parametersOf(p, names.get(p.fn) ?? '', type, first, form)),
       arguments: path.flatMap((p, at): NewArgument[] => {
         const index = path[at + 1]?.fn.parameters.length;
-        if (p.next === undefined || index === undefined) return [];
-        return [{ call: p.next, index, text: names.get(p.fn) ?? '', awaits: false }];
+        if (index === undefined) return [];
+        return p.nexts.map((call) => ({ call, index, text: names.get(p.fn) ?? '', awaits: false }));
       }),
       replacements: queries.map((q) => ({
         node: q.handle,
@@ -276,7 +293,7 @@ export class DeepWrites {
     const index = part.fn.parameters.length;
     const common = { index, name, type };
     const value =
-      part.next === undefined ? form.fallback(first.handle.getText(), first.what ?? '') : undefined;
+      part.nexts.length === 0 ? form.fallback(first.handle.getText(), first.what ?? '') : undefined;
     const own: NewParameter = { ...common, signature: part.fn, optional: value ?? true };
     const bare = part.family.declarations.map(
       (signature): NewParameter => ({ ...common, signature, optional: true }),
@@ -299,14 +316,16 @@ export class DeepWrites {
     let index = argument.index;
     for (const step of path) {
       for (const signature of [step.fn, ...step.family.declarations]) {
-        const type = signature.parameters[index]?.type;
+        const declared = signature.parameters[index];
+        const type = declared === undefined ? undefined : (declared.type ?? ts.getJSDocType(declared));
         if (type === undefined) continue;
         const text = type.getText();
-        if (/^(?:\w+\.)?Pool$/.test(text)) replacements.push({ node: type, text: `Pick<${text}, 'query'>` });
+        if (/^(?:import\(['"]pg['"]\)\.|\w+\.)?Pool$/.test(text))
+          replacements.push({ node: type, text: `Pick<${text}, 'query'>` });
         else if (!/^Pick<(?:\w+\.)?Pool, 'query'>$/.test(text) && !/\bPoolClient\b/.test(text))
           return refuse(`${signature.parameters[index]?.getText() ?? 'its pool'} may not take a client`);
       }
-      const handed = step.next?.arguments.findIndex(
+      const handed = step.nexts[0]?.arguments.findIndex(
         (a) => ts.isIdentifier(a) && a.text === step.fn.parameters[index]?.name.getText(),
       );
       if (handed !== undefined) index = handed;
@@ -319,6 +338,17 @@ export class DeepWrites {
 function memberOf(root: ts.Expression): string | undefined {
   const { parent } = root;
   return ts.isPropertyAccessExpression(parent) && parent.expression === root ? parent.name.text : undefined;
+}
+
+/** JavaScript gets along without. */
+function untyped(signatures: readonly ts.SignatureDeclaration[]): HandleType | undefined {
+  const isScript = signatures.every((s) => /\.[cm]?jsx?$/.test(s.getSourceFile().fileName));
+  return isScript ? ANY : undefined;
+}
+
+function receiverOf(call: ts.CallExpression): string {
+  const target = bare(call.expression);
+  return ts.isPropertyAccessExpression(target) ? target.expression.getText() : '';
 }
 
 function isConsole(call: ts.CallExpression): boolean {

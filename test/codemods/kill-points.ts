@@ -46,6 +46,9 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'thread-pg': [],
   'thread-knex': ['knex'],
   'thread-typeorm': ['typeorm'],
+  'down-pg': [],
+  'down-drizzle': ['drizzle-orm'],
+  'down-typeorm': ['typeorm'],
 };
 
 /** What one killed run left behind. */
