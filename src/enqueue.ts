@@ -33,9 +33,9 @@ export interface EnqueueClient {
 
 export interface EnqueueClientOptions {
   /**
-   * Whether a connection plans the statement of a single job once and keeps it under a name, a quarter of what an enqueue
-   * costs the server. Behind a pooler in transaction mode the name may be unknown. Default: on a client of pg whose connection
-   * is seen to end at the server itself, from its second job on. True: always, for pg's clients and pools whose
+   * Whether a connection plans an enqueue's statement once and keeps it under a name, a quarter of what a job costs the
+   * server. Behind a pooler in transaction mode the name may be unknown. Default: on a client of pg whose connection
+   * is seen to end at the server itself, from its second call on. True: always, for pg's clients and pools whose
    * connections are direct or pooled by session. False: never, for code that discards what its sessions have prepared.
    */
   readonly prepared?: boolean | undefined;
@@ -55,15 +55,16 @@ export function createEnqueue(schema?: string, { prepared }: EnqueueClientOption
         typeof kind === 'string'
           ? jobOf(kind, payload, options)
           : await prepareChecked({ ...options, kind, payload });
-      if (prepared ?? (await isDirect(tx))) return store.enqueue(new Prepared(tx), job, { kept: true });
-      return store.enqueue(tx, job);
+      return store.enqueue(tx, job, (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : undefined);
     },
     async enqueueMany(tx, jobs) {
       const answers: Enqueued[] = [];
       const checked: PreparedJob[] = [];
       // All are checked before the first is sent.
       for (const job of jobs) checked.push(isChecked(job) ? await prepareChecked(job) : prepare(job));
-      for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch)));
+      if (checked.length === 0) return answers;
+      const keeping = (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : tx;
+      for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch, keeping)));
       return answers;
     },
   };

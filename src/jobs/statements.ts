@@ -68,18 +68,13 @@ const deadWhere = `j.state = 'dead' and j.cron is null
   and ($4::timestamptz is null or j.finished_at >= $4)
   and ($5::timestamptz is null or j.finished_at < $5)`;
 
-/** What enqueueMany is given, and what becomes of it. */
-const manyJobs = `unnest($1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
-              $8::text[], $9::text[], $10::text[], $11::text[])
-       with ordinality as input (kind, payload, priority, run_at, delay_ms, max_attempts, headers, source,
-                                 retry_policy, ordering_key, dedupe_key, position)`;
-const manyValues = `kind, payload::jsonb, coalesce(priority, 0),
-         coalesce(run_at, now() + delay_ms * interval '1 millisecond', now()), coalesce(max_attempts, 20),
-         headers::jsonb, source, retry_policy::jsonb, ordering_key`;
-const manyColumns =
-  'kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key';
+/** What enqueueMany gives: a list a field. */
+const manyLists = `$1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
+  $8::text[], $9::text[], $10::text[]`;
 
-/** The same of one job, as parameters; and whether it is due now. */
+/** What one job brings along, as parameters; and whether it is due now. */
+const oneColumns =
+  'kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key';
 const oneValues = `$1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
         coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10`;
 const oneIsDue = '$4::timestamptz is null and $5::float8 is null';
@@ -121,7 +116,7 @@ returning id::text, ${wakeOne('true')}`,
 
     /** What enqueue does, the same. */
     insertOne: `
-insert into ${jobs} (${manyColumns})
+insert into ${jobs} (${oneColumns})
 values (${oneValues})
 returning id::text, ${wakeOne(oneIsDue)}`,
 
@@ -130,7 +125,7 @@ returning id::text, ${wakeOne(oneIsDue)}`,
      * text: a client that asks the server for the types of parameters (postgres.js) would serialise a jsonb one once more.
      */
     enqueueOnce: `
-insert into ${jobs} (${manyColumns}, dedupe_key)
+insert into ${jobs} (${oneColumns}, dedupe_key)
 values (${oneValues}, $11)
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
 returning id::text, ${wakeOne(oneIsDue)}`,
@@ -166,43 +161,15 @@ select pg_notify('${wakeChannel(schema)}', $1)::text`,
 select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
 
     /**
-     * Many rows without dedupe keys, in one statement; their ids in the order given, as one text: they are drawn and handed on
-     * in the order of the insert. A column that no job has may be null instead of an array.
+     * Many rows without dedupe keys (migrations/022_enqueue_many.sql); their ids in the order given, as one text. A list may
+     * be null where no job has the field.
      */
     enqueueMany: `
-with inserted as (
-  insert into ${jobs} (${manyColumns})
-  select ${manyValues}
-  from ${manyJobs}
-  order by position
-  returning id
-)
-select string_agg(inserted.id::text, ',') as ids, ${wake()}
-from inserted`,
+select ${s}.enqueue_many(${manyLists}) as ids`,
 
-    /**
-     * The same, some with dedupe keys ($11): every row's position, and the id of those that were inserted. Ids are drawn in
-     * the order given, rows are inserted in the order of their keys: two callers that wait for each other's keys in
-     * opposite orders deadlock.
-     */
+    /** The same, some with dedupe keys ($11): nothing between the commas for those whose key is taken. */
     enqueueManyOnce: `
-with input as materialized (
-  select nextval((select pg_get_serial_sequence('${s}.jobs', 'id')::regclass)) as id, input.*
-  from ${manyJobs}
-  order by input.position
-),
-inserted as (
-  insert into ${jobs} (id, ${manyColumns}, dedupe_key)
-  overriding system value
-  select id, ${manyValues}, dedupe_key
-  from input
-  order by kind, dedupe_key, position
-  on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
-  returning id
-)
-select inserted.id::text, ${wake('exists (select from inserted)')}
-from input left join inserted on inserted.id = input.id
-order by position`,
+select ${s}.enqueue_many_once(${manyLists}, $11::text[]) as ids`,
 
     /** The jobs that won these kinds and keys, in the order given; null where there is none (any more). */
     findByDedupeKeys: `

@@ -348,27 +348,28 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     },
 
     /**
-     * Inserts one job; with a dedupe key that is taken, answers the first job's id. `kept`: `db` keeps the plan of a statement,
-     * so no function has to. Default false.
+     * Inserts one job; with a dedupe key that is taken, answers the first job's id. `keeping`: `db`, but it keeps the plans of
+     * statements, so no function has to. Only for those that do not read the table: what is planned while it is empty is a
+     * scan of all of it, and stays.
      */
-    async enqueue(db: Queryable, job: PreparedJob, { kept = false, maxTries = 3 } = {}): Promise<Enqueued> {
+    async enqueue(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {
       if (job.dedupeKey === undefined) {
-        const { rows } = isPlain(job)
-          ? await db.query(kept ? sql.insertPlain : sql.enqueuePlain, [
-              job.kind,
-              job.payloadText,
-              job.priority ?? null,
-              json(job.headers),
-            ])
-          : await db.query(kept ? sql.insertOne : sql.enqueue, single(job));
-        return { id: (rows[0] as { readonly id: string }).id, inserted: true };
+        const values = isPlain(job)
+          ? [job.kind, job.payloadText, job.priority ?? null, json(job.headers)]
+          : single(job);
+        const [id] =
+          keeping === undefined
+            ? await returnedIds(db, isPlain(job) ? sql.enqueuePlain : sql.enqueue, values)
+            : await returnedIds(keeping, isPlain(job) ? sql.insertPlain : sql.insertOne, values);
+        return { id: id as string, inserted: true };
       }
-      const [id] = await returnedIds(db, sql.enqueueOnce, [...single(job), job.dedupeKey]);
+      const values = [...single(job), job.dedupeKey];
+      const [id] = await returnedIds(keeping ?? db, sql.enqueueOnce, values);
       if (id !== undefined) return { id, inserted: true };
       const [first] = await returnedIds(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
       if (first !== undefined) return { id: first, inserted: false };
       // Gone between the two statements (pruned): one more try inserts it.
-      if (maxTries > 1) return this.enqueue(db, job, { kept, maxTries: maxTries - 1 });
+      if (maxTries > 1) return this.enqueue(db, job, keeping, maxTries - 1);
       throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {
         hint: 'Enqueue again; if it stays, look for a job that prunes finished rows at once.',
       });
@@ -393,8 +394,8 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return id as string;
     },
 
-    /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. */
-    async enqueueMany(db: Queryable, jobs: readonly PreparedJob[]): Promise<Enqueued[]> {
+    /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. `keeping`: as with enqueue. */
+    async enqueueMany(db: Queryable, jobs: readonly PreparedJob[], keeping = db): Promise<Enqueued[]> {
       if (jobs.length === 0) return [];
       const dedupeKeys = column(jobs, (j) => j.dedupeKey);
       const values = [
@@ -408,15 +409,14 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         column(jobs, (j) => j.source),
         column(jobs, (j) => json(j.retryPolicy)),
         column(jobs, (j) => j.orderingKey),
-        dedupeKeys,
       ];
       if (dedupeKeys === null)
-        return (await joinedIds(db, sql.enqueueMany, values)).map((id) => ({ id, inserted: true }));
-      const inserted = await rows<{ id: string | null }>(db, sql.enqueueManyOnce, values);
+        return (await joinedIds(keeping, sql.enqueueMany, values)).map((id) => ({ id, inserted: true }));
+      const inserted = await joinedIds(keeping, sql.enqueueManyOnce, [...values, dedupeKeys]);
       return this.withWinners(
         db,
         jobs,
-        inserted.map(({ id }) => id),
+        inserted.map((id) => (id === '' ? null : id)),
       );
     },
 

@@ -154,11 +154,20 @@ describe('with its statement prepared', () => {
     });
     for (let n = 0; n < 3; n += 1) await client.enqueue(tx, 'a', { n });
     await client.enqueue(tx, 'a', 'later', { delayMs: 60_000 });
-    // With a key: its insert and the look for the first; without: the plain one and the one with a time.
-    expect((await prepared(tx)).rows).toEqual([{ names: 4 }]);
+    for (let n = 0; n < 2; n += 1) {
+      const many = await client.enqueueMany(tx, [{ kind: 'a' }, { kind: 'a', dedupeKey: 'k' }]);
+      expect(many).toEqual([
+        { id: expect.any(String), inserted: true },
+        { ...first, inserted: false },
+      ]);
+      await client.enqueueMany(tx, [{ kind: 'a' }]);
+    }
+    // With a key, the plain one, the one with a time; lists with keys and without. Not the looks for who has a key: they
+    // would be planned while the table is empty.
+    expect((await prepared(tx)).rows).toEqual([{ names: 5 }]);
     expect(await jobs()).toBe(0);
     await tx.query('commit');
-    expect(await jobs()).toBe(5);
+    expect(await jobs()).toBe(9);
     await tx.end();
   });
 
