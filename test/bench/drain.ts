@@ -3,44 +3,26 @@
  * inserting alone), on the same broker and database in the same round. Persistent messages of about 1 KB.
  */
 import { fileURLToPath } from 'node:url';
-import amqp from 'amqplib';
-import { migrate } from '../../src/migrate.js';
-import { startScript } from '../support/processes.js';
-import {
-  freshDatabase,
-  freshVhost,
-  type PostgresServer,
-  type RabbitServer,
-  startPostgres,
-  startRabbit,
-} from '../support/services.js';
-import { type BenchResult, SERVER_SETTINGS } from './bench.js';
-import { benchMessage } from './drain-contender.js';
-import { Meter } from './meter.js';
+import type { BenchResult } from './bench.js';
+import { fill, type Measured, measure, type QueueType, withServers, withWorld } from './broker-bench.js';
 import { interleave, median, pairedRatio, range, round } from './rounds.js';
 import { say } from './say.js';
 import { table } from './table.js';
 
 type Mode = 'unbroker' | 'pipeline' | 'consume' | 'insert';
-type QueueType = 'classic' | 'quorum';
 
-interface Figure {
+type Figure = Measured<{
   readonly perSecond: number;
   readonly rssMb: number;
   /** CPU of the process from the first message to the last. */
   readonly nodeUsPerMessage: number;
-  /** CPU of Postgres, connecting and closing the books included; null when its processes cannot be seen. */
-  readonly postgresUsPerMessage: number | null;
   readonly lastByFirst: number | null;
   readonly tenths: readonly { readonly perSecond: number; readonly rssMb: number }[];
-}
+}>;
 
 const CONTENDER = fileURLToPath(new URL('drain-contender.ts', import.meta.url));
-const WITHIN_MS = 600_000;
 /** Long enough that what the compiler of Node takes to get warm does not count for more than it does in a real drain. */
 const MESSAGES = 200_000;
-/** Confirms are awaited this often, those of the window before: the broker is never far behind the publisher. */
-const PUBLISH_WINDOW = 5_000;
 
 export async function benchDrain(options: {
   readonly rounds: number;
@@ -50,14 +32,6 @@ export async function benchDrain(options: {
 }): Promise<BenchResult> {
   const { quick, million } = options;
   const messages = million ? (quick ? 200_000 : 1_000_000) : quick ? 20_000 : MESSAGES;
-  const [postgres, rabbit] = await Promise.all([
-    startPostgres({ controllable: true, settings: SERVER_SETTINGS }),
-    startRabbit({ controllable: true }),
-  ]);
-  process.once(
-    'SIGINT',
-    () => void Promise.all([postgres.close(), rabbit.close()]).finally(() => process.exit(130)),
-  );
   const all = [
     ...(['unbroker', 'pipeline', 'consume'] as const).flatMap(
       (mode) => [`classic ${mode}`, `quorum ${mode}`] as const,
@@ -65,72 +39,22 @@ export async function benchDrain(options: {
     'classic insert',
   ] as const;
   const cases = million ? (['classic unbroker'] as const) : all;
-  try {
-    const figures = await interleave(cases, options.rounds, async (name) => {
-      const [type, mode] = name.split(' ') as [QueueType, Mode];
-      // The limits are only for orientation.
-      const beside = mode === 'consume' || mode === 'insert';
-      const figure = await measure(postgres, rabbit, type, mode, beside ? messages / 4 : messages);
-      say(
-        `${name}: ${Math.round(figure.perSecond)}/s, ${figure.nodeUsPerMessage} us of Node a message, ${figure.postgresUsPerMessage} of Postgres, ${figure.rssMb} MB`,
-      );
-      return figure;
-    });
-    return report(figures, messages, rabbit.version);
-  } finally {
-    await Promise.all([postgres.close(), rabbit.close()]);
-  }
-}
-
-async function measure(
-  postgres: PostgresServer,
-  rabbit: RabbitServer,
-  type: QueueType,
-  mode: Mode,
-  messages: number,
-): Promise<Figure> {
-  const database = await freshDatabase(postgres);
-  const vhost = await freshVhost(rabbit);
-  try {
-    await migrate(database.pool);
-    if (mode !== 'insert') await fill(vhost.url, type, messages);
-    await database.pool.query('checkpoint');
-    const env = { MODE: mode, AMQP_URL: vhost.url, DATABASE_URL: database.url, MESSAGES: String(messages) };
-    const meter = await Meter.open(database.pool);
-    await meter.start();
-    const child = startScript(CONTENDER, [], { env });
-    const { code } = await child.waitForExit(WITHIN_MS);
-    const { cpuUs } = await meter.stop();
-    if (code !== 0) throw new Error(`${type} ${mode} ended with ${code}: ${child.stderr.slice(-3_000)}`);
-    const postgresUsPerMessage = cpuUs === null ? null : round(cpuUs / messages, 1);
-    return { ...(JSON.parse(child.stdout) as Figure), postgresUsPerMessage };
-  } finally {
-    await Promise.all([database.close(), vhost.close()]);
-  }
-}
-
-/** `ids`: with a message id each. */
-export async function fill(url: string, type: QueueType, messages: number, ids = true): Promise<void> {
-  const connection = await amqp.connect(url, { noDelay: true });
-  const channel = await connection.createConfirmChannel();
-  await channel.assertQueue('bench', { durable: true, arguments: { 'x-queue-type': type } });
-  let confirmed = Promise.resolve();
-  for (let from = 0; from < messages; from += PUBLISH_WINDOW) {
-    for (let index = from; index < Math.min(from + PUBLISH_WINDOW, messages); index += 1) {
-      const { body, headers, messageId } = benchMessage(index);
-      channel.publish('', 'bench', body, {
-        persistent: true,
-        contentType: 'application/json',
-        headers,
-        ...(ids ? { messageId } : {}),
-      });
-    }
-    const before = confirmed;
-    confirmed = channel.waitForConfirms();
-    await before;
-  }
-  await confirmed;
-  await connection.close();
+  return withServers(async (servers) => {
+    const figures = await interleave(cases, options.rounds, (name) =>
+      withWorld(servers, async (world) => {
+        const [type, mode] = name.split(' ') as [QueueType, Mode];
+        // The limits are only for orientation.
+        const count = mode === 'consume' || mode === 'insert' ? messages / 4 : messages;
+        if (mode !== 'insert') await fill(world.vhost.url, type, count);
+        const figure: Figure = await measure(world, { script: CONTENDER, mode, messages: count, name });
+        say(
+          `${name}: ${Math.round(figure.perSecond)}/s, ${figure.nodeUsPerMessage} us of Node a message, ${figure.postgresUsPerMessage} of Postgres, ${figure.rssMb} MB`,
+        );
+        return figure;
+      }),
+    );
+    return report(figures, messages, servers.rabbit.version);
+  });
 }
 
 function report(

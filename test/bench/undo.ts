@@ -7,19 +7,8 @@ import { drainGroup } from '../../adapters/rabbitmq/drain.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import { createStore } from '../../src/jobs/store.js';
 import { SILENT } from '../../src/log.js';
-import { migrate } from '../../src/migrate.js';
-import { startScript } from '../support/processes.js';
-import {
-  freshDatabase,
-  freshVhost,
-  type PostgresServer,
-  type RabbitServer,
-  startPostgres,
-  startRabbit,
-} from '../support/services.js';
-import { type BenchResult, SERVER_SETTINGS } from './bench.js';
-import { fill } from './drain.js';
-import { Meter } from './meter.js';
+import type { BenchResult } from './bench.js';
+import { type BenchWorld, fill, type Measured, measure, withServers, withWorld } from './broker-bench.js';
 import { interleave, median, pairedRatio, range, round } from './rounds.js';
 import { say } from './say.js';
 import { table } from './table.js';
@@ -27,76 +16,42 @@ import { table } from './table.js';
 const MODES = ['undo', 'a page at a time', 'bare'] as const;
 type Mode = (typeof MODES)[number];
 
-interface Figure {
+type Figure = Measured<{
   readonly perSecond: number;
-  /** CPU of the process and of the server's processes. */
+  /** CPU of the process. */
   readonly nodeUsPerMessage: number;
-  readonly postgresUsPerMessage: number;
   readonly rssMb: number;
-}
+}>;
 
 const CONTENDER = fileURLToPath(new URL('undo-contender.ts', import.meta.url));
-const WITHIN_MS = 300_000;
 
 export async function benchUndo(options: {
   readonly rounds: number;
   readonly quick: boolean;
 }): Promise<BenchResult> {
   const messages = options.quick ? 10_000 : 20_000;
-  const [postgres, rabbit] = await Promise.all([
-    startPostgres({ controllable: true, settings: SERVER_SETTINGS }),
-    startRabbit({ controllable: true }),
-  ]);
-  process.once(
-    'SIGINT',
-    () => void Promise.all([postgres.close(), rabbit.close()]).finally(() => process.exit(130)),
-  );
-  try {
-    const figures = await interleave(MODES, options.rounds, async (mode) => {
-      const figure = await measure(postgres, rabbit, mode, messages);
-      say(`${mode}: ${JSON.stringify(figure)}`);
-      return figure;
-    });
-    return report(figures, messages, rabbit.version);
-  } finally {
-    await Promise.all([postgres.close(), rabbit.close()]);
-  }
+  return withServers(async (servers) => {
+    const figures = await interleave(MODES, options.rounds, (mode) =>
+      withWorld(servers, async (world) => {
+        await fill(world.vhost.url, 'classic', messages);
+        await drainAll(world);
+        const figure: Figure = await measure(world, { script: CONTENDER, mode, messages, name: mode });
+        say(`${mode}: ${JSON.stringify(figure)}`);
+        return figure;
+      }),
+    );
+    return report(figures, messages, servers.rabbit.version);
+  });
 }
 
-async function measure(
-  postgres: PostgresServer,
-  rabbit: RabbitServer,
-  mode: Mode,
-  messages: number,
-): Promise<Figure> {
-  const [database, vhost] = await Promise.all([freshDatabase(postgres), freshVhost(rabbit)]);
-  try {
-    await migrate(database.pool);
-    await fill(vhost.url, 'classic', messages);
-    const queues = [{ name: 'bench', role: 'main' as const, ttlMs: null, feeders: [], singleActive: false }];
-    await drainGroup({
-      ...{ amqpUrl: vhost.url, pool: database.pool, store: createStore(), log: SILENT },
-      ...{
-        group: { name: 'bench', queues },
-        rules: compileRules([{ match: { queue: '*' }, kind: 'bench' }]),
-      },
-    });
-    await database.pool.query('vacuum analyze');
-    await database.pool.query('checkpoint');
-    const meter = await Meter.open(database.pool);
-    await meter.start();
-    const env = {
-      ...{ MODE: mode, AMQP_URL: vhost.url, DATABASE_URL: database.url, MESSAGES: String(messages) },
-    };
-    const child = startScript(CONTENDER, [], { env });
-    const { code } = await child.waitForExit(WITHIN_MS);
-    const cost = await meter.stop();
-    if (code !== 0) throw new Error(`${mode} ended with ${code}: ${child.stderr.slice(-3_000)}`);
-    const own = JSON.parse(child.stdout) as Omit<Figure, 'postgresUsPerMessage'>;
-    return { ...own, postgresUsPerMessage: Math.round((cost.cpuUs ?? Number.NaN) / messages) };
-  } finally {
-    await Promise.all([database.close(), vhost.close()]);
-  }
+async function drainAll({ vhost, database: { pool } }: BenchWorld): Promise<void> {
+  const queues = [{ name: 'bench', role: 'main' as const, ttlMs: null, feeders: [], singleActive: false }];
+  await drainGroup({
+    ...{ amqpUrl: vhost.url, pool, store: createStore(), log: SILENT },
+    group: { name: 'bench', queues },
+    rules: compileRules([{ match: { queue: '*' }, kind: 'bench' }]),
+  });
+  await pool.query('vacuum analyze');
 }
 
 function report(
@@ -104,7 +59,8 @@ function report(
   messages: number,
   version: string,
 ): BenchResult {
-  const of = (mode: Mode, what: keyof Figure): number[] => figures[mode].map((each) => each[what]);
+  const of = (mode: Mode, what: keyof Figure): number[] =>
+    figures[mode].map((each) => each[what] ?? Number.NaN);
   const rows = MODES.map((mode) => [
     mode,
     range(of(mode, 'perSecond')),
