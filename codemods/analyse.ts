@@ -98,17 +98,33 @@ export function siteCalls(reader: SiteReader): ts.CallExpression[] {
   });
 }
 
+/** `options.onError(error)` of a function type: whatever is handed over is called, and nothing is untraced. */
+function isCallback(call: ts.CallExpression, analysis: Analysis): boolean {
+  const declared = analysis.checker.getResolvedSignature(call)?.declaration;
+  return declared !== undefined && ts.isFunctionTypeNode(declared);
+}
+
 /** Calls with a publisher's name on something that could not be traced at all: reported, never rewritten. */
 export function unresolvedCalls(analysis: Analysis, reader: SiteReader): ts.CallExpression[] {
-  const names = new Set([
-    'sendToQueue',
-    ...[...reader.discovery.wrappers.values()].map((w) => lastPart(w.name)),
-  ]);
-  if (reader.discovery.wrappers.size > 0) names.add('publish');
+  // What only a test calls so, or what a typed callback is called, is no publisher's name.
+  const wrappers = [...reader.discovery.wrappers.values()].filter(
+    ({ fn }) => !analysis.isTest(fn.getSourceFile()),
+  );
+  const sends = new Set(wrappers.length > 0 ? ['sendToQueue', 'publish'] : ['sendToQueue']);
+  const methods = new Set(wrappers.map((w) => lastPart(w.name)));
+  const functions = new Set(
+    wrappers.filter(({ fn }) => !ts.isClassLike(fn.parent)).map((w) => lastPart(w.name)),
+  );
+  const isNamed = (call: ts.CallExpression): boolean => {
+    const name = calledName(call);
+    if (sends.has(name)) return true;
+    const isMember = ts.isPropertyAccessExpression(call.expression);
+    return (isMember ? methods : functions).has(name) && !isCallback(call, analysis);
+  };
   const found: ts.CallExpression[] = [];
   for (const file of analysis.roots) {
     eachNode(file, (node) => {
-      if (!ts.isCallExpression(node) || !names.has(calledName(node))) return;
+      if (!ts.isCallExpression(node) || !isNamed(node)) return;
       const scope = scopeOf(node);
       if (!ts.isSourceFile(scope) && reader.discovery.wrappers.has(scope)) return;
       if (reader.resolver.calleeOf(node).kind === 'unresolved') found.push(node);

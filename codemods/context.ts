@@ -9,6 +9,7 @@ import { dispatchOf } from './dispatch.js';
 import { type Effect, type Effects, isWrite } from './effects.js';
 import { callbackObstacle, enclosures, follows, statementOf } from './hazards.js';
 import { localSymbol } from './origins.js';
+import { classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import { contains, describe, eachNode, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
@@ -89,8 +90,6 @@ export class Contexts {
     const others = found.filter((e) => !contains(call, e.at) && !contains(e.at, call));
     const obstacles: Obstacle[] = this.unresolvedSql(scope);
     const before = others.filter((e) => e.at.end <= call.getStart());
-    const relay = this.relay(scope);
-    if (relay !== undefined) obstacles.push(relay);
     if (others.length === 0) return obstacles;
     if (before.length === 0) {
       const [first] = others;
@@ -276,15 +275,27 @@ export class Contexts {
     return [];
   }
 
-  /** Reads an outbox table and publishes what it finds. */
-  private relay(scope: Scope): Obstacle | undefined {
-    for (const call of ownCalls(scope)) {
-      const text = this.effects.pgQuery(call)?.text ?? '';
-      if (/\bfrom\s+["\w.]*outbox/i.test(text)) return { code: 'outbox-relay', what: `line ${lineOf(call)}` };
+  /** A function that takes messages out of an outbox and publishes them, whatever transaction it does that in. */
+  relays(publish: ts.CallExpression): Obstacle[] {
+    for (let scope = scopeOf(publish); ; scope = scopeOf(scope)) {
+      const read = ownCalls(scope).find((call) => this.takesFromOutbox(call));
+      if (read !== undefined) return [{ code: 'outbox-relay', what: `line ${lineOf(read)}` }];
+      if (ts.isSourceFile(scope)) return [];
     }
-    return undefined;
+  }
+
+  private takesFromOutbox(call: ts.CallExpression): boolean {
+    const text = this.effects.pgQuery(call)?.text;
+    if (text !== undefined) return OUTBOX_TAKEN.test(text);
+    const callee = this.resolver.calleeOf(call);
+    if (callee.kind !== 'package' || classOf(callee.role.pkg) !== 'orm') return false;
+    return READS.test(callee.method) && /outbox/i.test(call.getText());
   }
 }
+
+/** Read, or marked and given back. */
+const OUTBOX_TAKEN = /\bfrom\s+["\w.]*outbox|\bupdate\s+["\w.]*outbox[\s\S]*\breturning\b/i;
+const READS = /^(?:find\w*|select|from|query\w*|many|any|manyOrNone)$/;
 
 /** A builder's write to a table for messages: `trx('domain_event').insert(…)`. */
 function storedMessage(effects: readonly Effect[]): Obstacle[] {

@@ -139,8 +139,7 @@ function readArgument(
     if (ts.isPropertyAssignment(n) && (ts.isIdentifier(n.name) || ts.isStringLiteral(n.name))) {
       const value = bare(n.initializer);
       if (SAYS_DIALECT.has(n.name.text) && ts.isStringLiteralLike(value)) add(dialectNamed(value.text));
-      if (IDENTIFIES.has(n.name.text))
-        facts.identity.push(`${n.name.text}=${value.getText(file).replace(/\s+/g, '')}`);
+      if (IDENTIFIES.has(n.name.text)) facts.identity.push(`${n.name.text}=${settingOf(value, file, 0)}`);
       if (n.name.text === 'pool') facts.overPool = true;
     }
     if (ts.isShorthandPropertyAssignment(n)) {
@@ -152,6 +151,8 @@ function readArgument(
       if (/Dialect$/.test(made)) add(dialectInName(made));
       if (/Pool$/.test(made)) facts.overPool = true;
     }
+    // `useFactory: (config) => optionsFrom(config)`
+    if (ts.isCallExpression(n) && ts.isIdentifier(n.expression)) follow(n.expression, file, facts, depth);
     if (ts.isIdentifier(n) && /Driver$/.test(n.text)) add(dialectInName(n.text));
     if (ts.isStringLiteralLike(n) && URL_SCHEME.test(n.text)) add(dialectNamed(n.text));
     if (
@@ -164,7 +165,35 @@ function readArgument(
   });
 }
 
-/** A constant of the same file that the arguments name. */
+/**
+ * Where a setting comes from: a command-line tool's connection and the service's own read one environment, each in its
+ * own words. The text where it is no single variable of it.
+ */
+function settingOf(value: ts.Expression, file: ts.SourceFile, depth: number): string {
+  const e = bare(value);
+  const constant = ts.isIdentifier(e) && depth < 2 ? onlyConstant(e.text, file) : undefined;
+  if (constant !== undefined) return settingOf(constant, file, depth + 1);
+  const text = e.getText(file).replace(/\s+/g, '');
+  const names = new Set([...text.matchAll(ENVIRONMENT)].map((m) => m[1] ?? m[2] ?? m[3]));
+  const [name] = names;
+  return names.size === 1 && name !== undefined ? `$${name}` : text;
+}
+
+/** `process.env.X`, `process.env['X']`, `config.get<string>('X')`. */
+const ENVIRONMENT =
+  /process\.env\.(\w+)|process\.env\[['"](\w+)['"]\]|\.get(?:OrThrow)?(?:<[^>]*>)?\(['"]([A-Z]\w*)['"]/g;
+
+/** What the one constant of that name is set to, wherever in the file it is declared. */
+function onlyConstant(name: string, file: ts.SourceFile): ts.Expression | undefined {
+  const found: ts.VariableDeclaration[] = [];
+  eachNode(file, (n) => {
+    if (ts.isVariableDeclaration(n) && ts.isIdentifier(n.name) && n.name.text === name) found.push(n);
+  });
+  const [only] = found;
+  return found.length === 1 && only !== undefined && isConst(only) ? only.initializer : undefined;
+}
+
+/** A constant or function of the same file that the arguments name. */
 function follow(
   name: ts.Identifier,
   file: ts.SourceFile,
@@ -173,6 +202,8 @@ function follow(
 ): void {
   if (depth > 2) return;
   for (const statement of file.statements) {
+    if (ts.isFunctionDeclaration(statement) && statement.name?.text === name.text)
+      readArgument(statement, file, facts, depth + 1);
     if (!ts.isVariableStatement(statement)) continue;
     for (const declaration of statement.declarationList.declarations) {
       if (!ts.isIdentifier(declaration.name) || declaration.name.text !== name.text || !isConst(declaration))

@@ -4,14 +4,16 @@
  */
 
 import { ts } from 'ts-morph';
+import { CallNames } from './call-names.js';
 import type { Analysis } from './program.js';
-import { eachNode, type Fn, isFn } from './syntax.js';
+import { eachNode, type Fn } from './syntax.js';
 
 export class ProgramIndex {
   private readonly checker: ts.TypeChecker;
   private readonly assignments = new Map<ts.SourceFile, Map<ts.Symbol, ts.Expression[]>>();
   private heirs: Map<ts.Symbol, ts.ClassLikeDeclaration[]> | undefined;
-  private callsByFn: Map<Fn, ts.CallExpression[]> | undefined;
+  private names: CallNames | undefined;
+  private readonly targets = new Map<ts.Node, ts.Node | undefined>();
 
   constructor(private readonly analysis: Analysis) {
     this.checker = analysis.checker;
@@ -49,23 +51,19 @@ export class ProgramIndex {
 
   /** Calls (and `new`s, for constructors) of a function from the program's root files. */
   callsOf(fn: Fn): readonly ts.CallExpression[] {
-    if (this.callsByFn === undefined) {
-      const index = new Map<Fn, ts.CallExpression[]>();
-      this.callsByFn = index;
-      for (const file of this.analysis.roots) {
-        eachNode(file, (node) => {
-          if (!ts.isCallExpression(node) && !ts.isNewExpression(node)) return;
-          const target = this.checker.getResolvedSignature(node)?.declaration;
-          if (target === undefined || !isFn(target)) return;
-          // A `new` has arguments like a call; only those are asked for.
-          const call = node as ts.CallExpression;
-          const list = index.get(target);
-          if (list === undefined) index.set(target, [call]);
-          else list.push(call);
-        });
-      }
-    }
-    return this.callsByFn.get(fn) ?? [];
+    // A `new` has arguments like a call; only those are asked for.
+    return this.callNames.of(fn).filter((call) => this.targetOf(call) === fn) as ts.CallExpression[];
+  }
+
+  /** The calls in the program's root files, by name. */
+  get callNames(): CallNames {
+    this.names ??= new CallNames(this.analysis.roots, this.analysis.own);
+    return this.names;
+  }
+
+  private targetOf(call: ts.CallExpression | ts.NewExpression): ts.Node | undefined {
+    if (!this.targets.has(call)) this.targets.set(call, this.checker.getResolvedSignature(call)?.declaration);
+    return this.targets.get(call);
   }
 
   /** Classes that extend or implement a class or interface, directly. */

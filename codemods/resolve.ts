@@ -4,6 +4,7 @@
  */
 
 import { ts } from 'ts-morph';
+import type { CallNames } from './call-names.js';
 import type { Sources } from './files.js';
 import { Injections } from './injections.js';
 import { Instances } from './instances.js';
@@ -77,6 +78,11 @@ export class Resolver {
   /** Whether a variable or property is ever assigned after its declaration. */
   isReassigned(symbol: ts.Symbol): boolean {
     return this.index.isReassigned(symbol);
+  }
+
+  /** The calls in the program's root files, by the name that they are made under. */
+  get callNames(): CallNames {
+    return this.index.callNames;
   }
 
   /** Calls that name the function itself; those through an interface are the interface's. */

@@ -199,6 +199,7 @@ export class SiteReader {
     const taken = around !== undefined && pool !== undefined;
     const obstacles: Obstacle[] = [
       ...this.generated(call),
+      ...this.contexts.relays(call),
       ...(stays || taken ? [] : misuses(call, publish, use)),
     ];
     const base = { call, statement, functionName: describe(scope), awaited: use.awaited || taken };

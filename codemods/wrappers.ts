@@ -9,7 +9,7 @@ import { type CodemodConfig, checkWrappers, type WrapperOverride } from './confi
 import { dispatchOf } from './dispatch.js';
 import type { Effect, Effects } from './effects.js';
 import { calledName } from './origins.js';
-import { classOf } from './packages.js';
+import { BROKER_SENDS, classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import {
@@ -64,8 +64,7 @@ export function wrapperId(resolver: Resolver, fn: Fn): string | undefined {
 }
 
 class Search {
-  private readonly calls: ts.CallExpression[] = [];
-  private readonly callers = new Map<Fn, ts.CallExpression[]>();
+  private readonly callers = new Map<Fn, readonly ts.CallExpression[]>();
   private readonly overrides = new Map<Fn, WrapperOverride>();
   private readonly denied = new Set<Fn>();
 
@@ -77,8 +76,8 @@ class Search {
 
   run(): Discovery {
     this.readConfig();
-    this.indexCalls();
-    const direct = this.calls.filter((call) => this.effects.sendOf(call) === 'broker');
+    const named = this.resolver.callNames.named([...new Set(Object.values(BROKER_SENDS).flat())]);
+    const direct = named.filter((call) => this.effects.sendOf(call) === 'broker').sort(inOrder);
     let publishes: ReadonlySet<ts.CallExpression> = new Set([
       ...direct,
       ...this.callsOf(this.overrides.keys()),
@@ -111,25 +110,23 @@ class Search {
     checkWrappers(this.config, functions);
   }
 
-  private indexCalls(): void {
-    for (const file of this.resolver.analysis.roots) {
-      eachNode(file, (node) => {
-        if (!ts.isCallExpression(node)) return;
-        this.calls.push(node);
-        const callee = this.resolver.calleeOf(node);
-        if (callee.kind !== 'own') return;
-        for (const fn of callee.fns) {
-          const list = this.callers.get(fn);
-          if (list === undefined) this.callers.set(fn, [node]);
-          else list.push(node);
-        }
-      });
-    }
-  }
-
   /** Calls of these functions from elsewhere: a function that calls itself again is still one wrapper. */
   private callsOf(fns: Iterable<Fn>): ts.CallExpression[] {
-    return [...fns].flatMap((fn) => (this.callers.get(fn) ?? []).filter((call) => !contains(fn, call)));
+    return [...fns].flatMap((fn) => this.callersOf(fn).filter((call) => !contains(fn, call)));
+  }
+
+  private callersOf(fn: Fn): readonly ts.CallExpression[] {
+    let found = this.callers.get(fn);
+    if (found === undefined) {
+      const reaches = (call: ts.CallExpression | ts.NewExpression): call is ts.CallExpression => {
+        if (!ts.isCallExpression(call)) return false;
+        const callee = this.resolver.calleeOf(call);
+        return callee.kind === 'own' && callee.fns.includes(fn);
+      };
+      found = this.resolver.callNames.of(fn).filter(reaches).sort(inOrder);
+      this.callers.set(fn, found);
+    }
+    return found;
   }
 
   private judgeAll(publishes: ReadonlySet<ts.CallExpression>): Map<Fn, Wrapper> {
@@ -255,6 +252,11 @@ class Search {
     });
     return found;
   }
+}
+
+function inOrder(a: ts.Node, b: ts.Node): number {
+  const [left, right] = [a.getSourceFile().fileName, b.getSourceFile().fileName];
+  return left === right ? a.pos - b.pos : left < right ? -1 : 1;
 }
 
 /** How many arguments a function can read; an overload's body may take more than is written there. */
