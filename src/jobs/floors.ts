@@ -28,6 +28,11 @@ export class Floors {
       this.#last.clear();
       this.#fullLookAt = nowMs + Math.max(FULL_LOOK_MS, FULL_LOOK_SHARE * (nowMs - sentAt));
     }
+    this.more(jobs);
+  }
+
+  /** Further jobs of the claim of which `claimed` was told. */
+  more(jobs: readonly ClaimedJob[]): void {
     for (let i = 0; i < jobs.length; i += 1) {
       const job = jobs[i] as ClaimedJob;
       // Jobs with an ordering key stand in an index of their own, and come in another order.

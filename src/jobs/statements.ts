@@ -6,7 +6,7 @@
  * Every write by a worker is fenced: `id and state = 'running' and lease_token = mine` (`held` below). No row back means
  * the lease is lost; the write must not be repeated.
  */
-import { claimedColumns } from './claimed.js';
+import { claimedColumns, claimedText } from './claimed.js';
 import { LIMITS } from './job.js';
 import { quoteSchema } from './schema-name.js';
 
@@ -99,6 +99,8 @@ export function createStatements(schema: string) {
   const wakeOne = (condition: string): string => `case
   when ${condition} and exists (select from ${s}.sleepers where sleeps_until > clock_timestamp())
   then pg_notify('${wakeChannel(schema)}', '')::text is not null end as woke`;
+  const claim = `${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond',
+  $7::bigint[], $8::jsonb, $9)`;
   return {
     /** One row of which no more is said than kind, payload, priority and headers (migrations/018_checks.sql). */
     enqueuePlain: `
@@ -190,8 +192,10 @@ order by position`,
      */
     claim: `
 select ${claimedColumns('$1::text[]')}
-from ${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond', $7::bigint[],
-  $8::jsonb, $9)`,
+from ${claim}`,
+
+    /** The same, answered as one text. */
+    claimMany: claimedText(claim, '$1::text[]'),
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
     claimSolo: `

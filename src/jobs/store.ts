@@ -4,7 +4,13 @@
  * worker's.
  */
 import { UnbrokerError } from '../errors.js';
-import { type ClaimedRow, claimedJob } from './claimed.js';
+import {
+  type ClaimedMany,
+  type ClaimedRow,
+  type ClaimedTextRow,
+  claimedJob,
+  claimedMany,
+} from './claimed.js';
 import type {
   ClaimedJob,
   Enqueued,
@@ -265,6 +271,20 @@ function rulesOf(demands: readonly KindDemand[]): string {
   return JSON.stringify(Object.fromEntries(demands.map(({ kind, rule }) => [kind, rule])));
 }
 
+function claimValues(
+  demands: readonly KindDemand[],
+  total: number,
+  worker: string,
+  leaseMs: number,
+  floors: readonly string[],
+  oldest: boolean,
+): unknown[] {
+  const kinds = demands.map((d) => d.kind);
+  const limits = demands.map((d) => d.limit);
+  const parks = demands.map((d) => d.park);
+  return [kinds, limits, parks, total, worker, leaseMs, floors, rulesOf(demands), oldest];
+}
+
 /** A column of a batch; null when no job has it, which costs neither side anything. */
 function column<T>(
   jobs: readonly PreparedJob[],
@@ -462,12 +482,24 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       floors: readonly string[] = [],
       oldest = false,
     ): Promise<ClaimedJob[]> {
+      const values = claimValues(demands, total, worker, leaseMs, floors, oldest);
       const kinds = demands.map((d) => d.kind);
-      const limits = demands.map((d) => d.limit);
-      const parks = demands.map((d) => d.park);
-      const values = [kinds, limits, parks, total, worker, leaseMs, floors, rulesOf(demands), oldest];
-      const claimed = await rows<ClaimedRow>(db, sql.claim, values);
-      return claimed.map((row) => claimedJob(row, kinds));
+      return (await rows<ClaimedRow>(db, sql.claim, values)).map((row) => claimedJob(row, kinds));
+    },
+
+    /** The same; for hundreds of jobs it is cheaper. */
+    async claimMany(
+      db: Queryable,
+      demands: readonly KindDemand[],
+      total: number,
+      worker: string,
+      leaseMs: number,
+      floors: readonly string[],
+      oldest: boolean,
+    ): Promise<ClaimedMany> {
+      const values = claimValues(demands, total, worker, leaseMs, floors, oldest);
+      const kinds = demands.map((d) => d.kind);
+      return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
     },
 
     /** Leases one job that must run alone. */

@@ -91,6 +91,8 @@ export interface Worker {
 const MIN_CLAIM_MS = 5;
 /** Rows of one claim; also bounds what one lost reply puts at risk. With 500 each job costs 10 % more CPU (measured). */
 const MAX_CLAIM = 1_000;
+/** A claim of so many is answered as one text, and taken apart when the next one is on its way. */
+const MANY = 250;
 /** So many full claims in a row are a backlog. One alone says little: with one slot every claim is full. */
 const BACKLOG_CLAIMS = 5;
 const MAX_BACKOFF_MS = 10_000;
@@ -118,6 +120,13 @@ interface Kind {
   readonly ramp: FailureRamp;
   /** Claimed and not yet ended. */
   running: number;
+}
+
+interface Claim {
+  readonly demands: readonly KindDemand[];
+  readonly wanted: number;
+  readonly floors: readonly string[];
+  readonly oldest: boolean;
 }
 
 function demandOf(kind: string, { options, rule }: Kind, limit: number): KindDemand {
@@ -154,6 +163,10 @@ class JobWorker implements Worker {
   #rotation = 0;
   #stopping = false;
   #loop: Promise<void> | undefined;
+  /** Claimed many at once, and not yet taken apart. */
+  #arriving = 0;
+  /** Resolves when they have been started or given back. */
+  #begun: Promise<void> | undefined;
   /** Claims in a row that came back full. */
   #fullClaims = 0;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
@@ -253,6 +266,7 @@ class JobWorker implements Worker {
     this.#nudged.fire();
     this.#slotFreed.fire();
     await this.#loop;
+    await this.#begun;
     const deadlineAt = performance.now() + deadlineMs;
     for (
       let leftMs = deadlineMs;
@@ -293,11 +307,11 @@ class JobWorker implements Worker {
     if (this.#solo.waiting && (await this.#soloTurn())) return;
     const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
     const slots = this.#return.slots(this.#concurrency, performance.now());
-    const free = slots - this.#executing.size - unsettled;
+    const free = slots - this.#executing.size - unsettled - this.#arriving;
     const demands = this.#demands();
     if (free <= 0 || demands.length === 0) return this.#slotFreed.wait(this.#pollMs);
     const sinceMs = performance.now() - this.#lastClaimAt;
-    const busy = this.#executing.size > 0 || unsettled > 0;
+    const busy = free < slots;
     if (busy && free < this.#concurrency / 2 && sinceMs < MIN_CLAIM_MS) {
       return this.#nudged.wait(MIN_CLAIM_MS - sinceMs);
     }
@@ -311,18 +325,16 @@ class JobWorker implements Worker {
     this.#sinceReserve += 1;
     const oldest = floors.length === 0 && this.#sinceReserve >= RESERVE_EVERY;
     if (oldest) this.#sinceReserve = 0;
-    const claimed = await this.#claim((db) => {
-      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs, floors, oldest);
-    });
-    this.#floors.claimed(claimed, floors, sentAt, performance.now());
-    if (claimed.length > 0) this.#idle = false;
-    this.#fullClaims = claimed.length >= asked ? this.#fullClaims + 1 : 0;
+    const claim = { demands, wanted, floors, oldest };
+    const claimed = await (wanted < MANY ? this.#claimFew(claim) : this.#claimMany(claim));
+    if (claimed > 0) this.#idle = false;
+    this.#fullClaims = claimed >= asked ? this.#fullClaims + 1 : 0;
     if (this.#fullClaims === BACKLOG_CLAIMS) void this.#wakeUp?.awake();
     if (this.#fullClaims > 0) return;
-    if (claimed.length > 0) this.#idlePollMs = MIN_CLAIM_MS;
+    if (claimed > 0) this.#idlePollMs = MIN_CLAIM_MS;
     else if (this.#executing.size === 0 && (await this.#nothingElse())) this.#emit?.({ type: 'idle' });
     // Said just now: one more look, for what was enqueued while nobody was to be notified.
-    if (claimed.length === 0 && (await this.#wakeUp?.asleep())) return;
+    if (claimed === 0 && (await this.#wakeUp?.asleep())) return;
     await this.#nudged.wait(this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
   }
@@ -348,17 +360,22 @@ class JobWorker implements Worker {
     return { options, rule, ramp: new FailureRamp(options.concurrency ?? this.#concurrency), running: 0 };
   }
 
+  /** How many came. */
+  async #claimFew({ demands, wanted, floors, oldest }: Claim): Promise<number> {
+    const sentAt = performance.now();
+    const jobs = await this.#claim((db) => {
+      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs, floors, oldest);
+    });
+    this.#floors.claimed(jobs, floors, sentAt, performance.now());
+    return jobs.length;
+  }
+
   /** Claims, and has the jobs started. Local deadlines count from before the request. */
   async #claim(ask: (db: Queryable) => Promise<readonly ClaimedJob[]>): Promise<readonly ClaimedJob[]> {
     const sentAt = performance.now();
-    this.#lastClaimAt = sentAt;
-    const maxMs = Math.min(this.#leaseMs, MAX_CLAIM_MS);
-    const jobs = await within(ask(this.#db), maxMs, (late) => void this.#release(late));
-    this.ready = true;
-    this.#return.answered(performance.now());
+    const jobs = await this.#answer(ask(this.#db), (late) => late);
     if (jobs.length === 0) return jobs;
-    const runs = jobs.map((job) => this.#begin(job, sentAt + this.#leaseMs));
-    this.#emit?.({ type: 'claimed', jobs });
+    const runs = this.#take(jobs, sentAt);
     // Not before the event loop's next turn: by then the next claim is on its way, so one batch runs while the next is
     // fetched. Two loops that claimed side by side were no faster and cost the server 1.3 us a job more, since each
     // steps over the rows that the other is locking.
@@ -367,21 +384,71 @@ class JobWorker implements Worker {
     return jobs;
   }
 
+  /**
+   * The same for many: taking them apart waits for the next turn, too, so that the server has the next claim while this
+   * process is at work. How many came.
+   */
+  async #claimMany({ demands, wanted, floors, oldest }: Claim): Promise<number> {
+    const sentAt = performance.now();
+    const many = await this.#answer(
+      this.#store.claimMany(this.#db, demands, wanted, this.#name, this.#leaseMs, floors, oldest),
+      (late) => late.jobs(),
+    );
+    this.#floors.claimed(many.last(), floors, sentAt, performance.now());
+    if (many.count === 0) return 0;
+    const byKind = many.byKind();
+    for (const [kind, count] of byKind) this.#kind(kind).running += count;
+    const arrive = async (): Promise<void> => {
+      await new Promise((resolve) => setImmediate(resolve));
+      for (const [kind, count] of byKind) this.#kind(kind).running -= count;
+      this.#arriving = 0;
+      const jobs = many.jobs();
+      this.#floors.more(jobs);
+      const runs = this.#take(jobs, sentAt);
+      // Lost first: an execution then ends before it starts.
+      const givenBack = this.#stopping ? this.#giveBack(runs) : undefined;
+      for (const run of runs) void this.#execute(run);
+      await givenBack;
+    };
+    this.#arriving = many.count;
+    const before = this.#begun;
+    this.#begun = arrive()
+      .catch((error) => this.#databaseError(error))
+      .then(() => before);
+    return many.count;
+  }
+
+  /** An answer that comes too late gives its jobs back. */
+  async #answer<T>(asked: Promise<T>, jobs: (late: T) => readonly ClaimedJob[]): Promise<T> {
+    this.#lastClaimAt = performance.now();
+    const maxMs = Math.min(this.#leaseMs, MAX_CLAIM_MS);
+    const answer = await within(asked, maxMs, (late) => void this.#release(jobs(late)));
+    this.ready = true;
+    this.#return.answered(performance.now());
+    return answer;
+  }
+
+  #take(jobs: readonly ClaimedJob[], sentAt: number): readonly Run[] {
+    const runs = jobs.map((job) => this.#begin(job, sentAt + this.#leaseMs));
+    this.#emit?.({ type: 'claimed', jobs });
+    return runs;
+  }
+
   #begin(job: ClaimedJob, deadlineAt: number): Run {
     const run = new Run(job, deadlineAt, this.#log, this.#store, this.#db);
     this.#leases.add(run);
     this.#executing.add(run);
-    this.#kindOf(job).running += 1;
+    this.#kind(job.kind).running += 1;
     return run;
   }
 
   /** Claims ask for known kinds only. */
-  #kindOf(job: ClaimedJob): Kind {
-    return this.#kinds.get(job.kind) as Kind;
+  #kind(name: string): Kind {
+    return this.#kinds.get(name) as Kind;
   }
 
   async #execute(run: Run): Promise<void> {
-    const kind = this.#kindOf(run.job);
+    const kind = this.#kind(run.job.kind);
     // Lost before it started: given back, since the worker stops.
     const end = run.lost ? NOT_STARTED : await run.execute(kind.options);
     this.#executing.delete(run);
@@ -404,7 +471,7 @@ class JobWorker implements Worker {
   /** Claims nothing until this worker is empty, then one job that must run alone. True while that goes on. */
   async #soloTurn(): Promise<boolean> {
     // An outcome that is not yet written is work that a dying process would lose.
-    const busy = this.#executing.size > 0 || this.#settler.pending > 0;
+    const busy = this.#executing.size > 0 || this.#settler.pending > 0 || this.#arriving > 0;
     if (!this.#solo.goOn(performance.now(), busy)) return false;
     if (busy) {
       await this.#slotFreed.wait(this.#pollMs);

@@ -1,0 +1,140 @@
+/**
+ * A claim of many is answered as one text and taken apart later: each field of each job must be what a claim of few
+ * brings, in the same order, and a worker that takes them apart later must keep its limits and give them back when it stops.
+ */
+import { afterAll, beforeEach, expect, test } from 'vitest';
+import type { ClaimedJob } from '../../src/jobs/job.js';
+import { jobsDatabase } from '../support/jobs.js';
+import { until } from '../support/until.js';
+import { startWorker } from '../support/workers.js';
+
+const db = await jobsDatabase();
+afterAll(() => db.close());
+beforeEach(() => db.clear());
+
+const MANY = 600;
+const demands = (limits: Readonly<Record<string, number>>) =>
+  Object.entries(limits).map(([kind, limit]) => ({ kind, limit, park: false }));
+
+/** What differs from claim to claim. */
+const withoutLease = ({ leaseToken, ...job }: ClaimedJob) => {
+  expect(leaseToken).toMatch(/^\d+$/);
+  return job;
+};
+
+test('every field as a claim of few brings it, in its order, whatever stands in a job', async () => {
+  await db.put('a', [{ n: 1 }, null, 'text', '\u001e \u001f " \\ \n é €', [1, 2.5, { a: [] }], '']);
+  await db.put('a', [{ long: 'x'.repeat(5_000) }, { n: 2 }, { long: 'y'.repeat(1_000_000) }]);
+  await db.put('b', [{ n: 3 }], {
+    ...{
+      headers: { 'x\u001e': 'y\u001f' },
+      source: 'src \u001e',
+      orderingKey: 'k\u001f',
+      priority: -7,
+      maxAttempts: 3,
+    },
+    retryPolicy: { type: 'fixed', delayMs: 5 },
+  });
+  await db.put('b', ['once'], { dedupeKey: 'd\u001ed' });
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, payload, body, content_type, progress, attempts)
+     values ('a', null, '\\x1e1f00ff', 'x/y', '{"at": 9007199254740993}', 4), ('a', null, '', null, null, 0), ('a', '7', '\\x00', 'z', null, 1)`,
+  );
+  await db.put('a', [{ last: true }]);
+  const { client } = await db.session();
+  await client.query('begin');
+  const wanted = demands({ b: 100, a: 100 });
+  const few = await db.store.claim(client, wanted, MANY, 'w1', 30_000);
+  await client.query('rollback');
+  expect(few).toHaveLength(15);
+  const many = await db.store.claimMany(db.pool, wanted, MANY, 'w1', 30_000, [], false);
+  expect(many.count).toBe(15);
+  expect(Object.fromEntries(many.byKind())).toEqual({ a: 13, b: 2 });
+  expect(many.jobs().map(withoutLease)).toEqual(few.map(withoutLease));
+  expect(many.last().map(withoutLease)).toEqual(few.slice(-1).map(withoutLease));
+  const none = await db.store.claimMany(db.pool, wanted, MANY, 'w1', 30_000, [], false);
+  expect([none.count, none.last(), none.jobs()]).toEqual([0, [], []]);
+});
+
+test('only long ones, and only one', async () => {
+  const long = Array.from({ length: 3 }, (_, n) => ({ n, long: 'x'.repeat(3_000) }));
+  for (const payloads of [long, [{ n: 'one' }]]) {
+    const ids = await db.put('a', payloads);
+    const many = await db.store.claimMany(db.pool, demands({ a: 9 }), MANY, 'w1', 30_000, [], false);
+    expect(many.count).toBe(ids.length);
+    const jobs = many.jobs();
+    expect(jobs.map(({ id }) => id)).toEqual(ids);
+    expect(jobs.map(({ payloadText }) => JSON.parse(payloadText ?? ''))).toEqual(payloads);
+  }
+});
+
+test.each([
+  { name: 'of each kind', limits: { a: 120, b: 300 } },
+  { name: 'in all, and no kind waits until another is through', limits: { a: 120, b: 1_000 } },
+])(
+  'a worker of many slots runs each job once, and no more at a time than it may: $name',
+  async ({ limits }) => {
+    const slots: Readonly<Record<string, number>> = { ...limits, all: 1_000 };
+    for (const kind of Object.keys(limits)) await db.put(kind, Array(900).fill(0));
+    const running: Record<string, number> = { a: 0, b: 0, all: 0 };
+    const tooMany: string[] = [];
+    const starts: ClaimedJob[] = [];
+    let gate: Promise<void> | undefined;
+    // A claim too many was on its way before these are answered.
+    const answered = async (): Promise<void> => {
+      for (let n = 0; n < 20; n += 1) await db.states();
+    };
+    const count = (kind: string, change: 1 | -1): void => {
+      const now = (running[kind] ?? 0) + change;
+      running[kind] = now;
+      if (now > (slots[kind] ?? 0)) tooMany.push(`${now} of ${kind}`);
+    };
+    const handle = async (job: ClaimedJob): Promise<void> => {
+      starts.push(job);
+      count(job.kind, 1);
+      count('all', 1);
+      gate ??= answered();
+      await gate;
+      count(job.kind, -1);
+      count('all', -1);
+    };
+    const handlers = Object.fromEntries(
+      Object.entries(limits).map(([kind, concurrency]) => [kind, { handle, concurrency }]),
+    );
+    const worker = startWorker({ url: db.url, concurrency: 1_000, handlers });
+    await worker.untilEnded(1_800);
+    await worker.close();
+    expect(tooMany).toEqual([]);
+    expect([starts.length, new Set(starts.map(({ id }) => id)).size]).toEqual([1_800, 1_800]);
+    expect(starts.findIndex(({ kind }) => kind === 'a')).toBeLessThan(900);
+    expect(await db.states()).toEqual({ done: 1_800 });
+  },
+);
+
+test('jobs that arrive while it stops are not started, and given back by the time that stop() resolves', async () => {
+  await db.put('a', Array(2_000).fill(0));
+  let started = 0;
+  let states: Promise<Record<string, number>> | undefined;
+  const worker = startWorker({
+    ...{ url: db.url, concurrency: 1_000 },
+    handlers: {
+      a: () => {
+        started += 1;
+      },
+    },
+    // None of these has been started, and the next claim is on its way.
+    onEvent: ({ type }) => {
+      if (type === 'claimed') stop();
+    },
+  });
+  const stop = (): void =>
+    void worker.stop({ deadlineMs: 60_000 }).then(() => {
+      states ??= db.states();
+    });
+  await until('it has stopped', () => states !== undefined);
+  expect(await states).toEqual({ ready: 2_000 });
+  expect(started).toBe(0);
+  const { rows } = await db.pool.query('select max(attempts) as attempts from unbroker.jobs');
+  expect(rows).toEqual([{ attempts: 0 }]);
+  await worker.close();
+});
