@@ -8,6 +8,7 @@ import type { CodemodConfig } from './config.js';
 import { ENQUEUE_TEXT } from './enqueues.js';
 import type { Skipped, Sources } from './files.js';
 import { calledName } from './origins.js';
+import { BROKER_SENDERS } from './packages.js';
 import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
 import { type Analysis, ProgramMaker } from './program.js';
 import { SiteReader } from './site.js';
@@ -98,6 +99,14 @@ export function siteCalls(reader: SiteReader): ts.CallExpression[] {
   });
 }
 
+/** `channel[method](…)`: a method of something that publishes, and nobody can tell which. */
+function isComputed(call: ts.CallExpression, reader: SiteReader): boolean {
+  const target = call.expression;
+  if (!ts.isElementAccessExpression(target)) return false;
+  const role = reader.resolver.roleOf(target.expression);
+  return role !== undefined && BROKER_SENDERS[role.pkg]?.includes(role.what) === true;
+}
+
 /** `options.onError(error)` of a function type: whatever is handed over is called, and nothing is untraced. */
 function isCallback(call: ts.CallExpression, analysis: Analysis): boolean {
   const declared = analysis.checker.getResolvedSignature(call)?.declaration;
@@ -124,7 +133,8 @@ export function unresolvedCalls(analysis: Analysis, reader: SiteReader): ts.Call
   const found: ts.CallExpression[] = [];
   for (const file of analysis.roots) {
     eachNode(file, (node) => {
-      if (!ts.isCallExpression(node) || !isNamed(node)) return;
+      if (!ts.isCallExpression(node)) return;
+      if (!isNamed(node) && !isComputed(node, reader)) return;
       const scope = scopeOf(node);
       if (!ts.isSourceFile(scope) && reader.discovery.wrappers.has(scope)) return;
       if (reader.resolver.calleeOf(node).kind === 'unresolved') found.push(node);

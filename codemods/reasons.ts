@@ -23,7 +23,7 @@ export const REASONS = [
   },
   {
     code: 'publisher-unresolved',
-    message: 'What {what} is called on could not be traced to a broker library',
+    message: 'What {what} calls could not be traced to a broker library',
     next: 'Install the dependencies, add a type, or name the function under "wrappers" in unbroker.codemod.json',
   },
   {
@@ -269,6 +269,11 @@ export const REASONS = [
     code: 'names-needed-later',
     message: 'A variable of the write is used later in a way that cannot be kept typed: {what}',
     next: 'Give the variable a type annotation, then scan again',
+  },
+  {
+    code: 'type-forgotten',
+    message: 'The compiler knows more of {what} than its declaration says, and forgets it in a callback',
+    next: 'Put it into a constant in front of the write, then scan again',
   },
   {
     code: 'pool-not-in-scope',

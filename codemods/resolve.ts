@@ -131,6 +131,8 @@ export class Resolver {
       if (role !== undefined && !this.isOwnMethod(target.name))
         return { kind: 'package', role, method: target.name.text };
     }
+    const computed = this.computedMethod(target);
+    if (computed !== undefined) return computed;
     const bound = this.boundMethod(target) ?? this.unionMethod(target);
     if (bound !== undefined) return bound;
     const declaration = this.checker.getResolvedSignature(call)?.declaration;
@@ -185,10 +187,37 @@ export class Resolver {
     );
   }
 
-  /** `const send = channel.sendToQueue.bind(channel)`: a call of `send` is a call of the method. */
+  /** `channel['publish'](…)` is `channel.publish(…)`; which method `channel[name](…)` is nobody can tell. */
+  private computedMethod(target: ts.Expression): Callee | undefined {
+    if (!ts.isElementAccessExpression(target)) return undefined;
+    const role = this.roleOf(target.expression);
+    if (role === undefined) return undefined;
+    const name = bare(target.argumentExpression);
+    return ts.isStringLiteralLike(name)
+      ? { kind: 'package', role, method: name.text }
+      : { kind: 'unresolved', name: '(expression)' };
+  }
+
+  /** `const { sendToQueue } = channel`: a call of the name is a call of the method. */
+  private takenMethod(element: ts.BindingElement): Callee | undefined {
+    const key = element.propertyName ?? element.name;
+    const holder = element.parent.parent;
+    if (!ts.isIdentifier(key) || !ts.isObjectBindingPattern(element.parent)) return undefined;
+    if (!ts.isVariableDeclaration(holder) || holder.initializer === undefined || !isConst(holder))
+      return undefined;
+    const role = this.roleOf(holder.initializer);
+    const isValue = role !== undefined && role.what !== 'module' && !role.what.startsWith('module.');
+    return isValue ? { kind: 'package', role, method: key.text } : undefined;
+  }
+
+  /** `const send = channel.sendToQueue.bind(channel)`, here or in the file that exports it: `send` is the method. */
   private boundMethod(target: ts.Expression): Callee | undefined {
     if (!ts.isIdentifier(target)) return undefined;
-    const declaration = this.checker.getSymbolAtLocation(target)?.valueDeclaration;
+    const symbol = this.checker.getSymbolAtLocation(target);
+    const named =
+      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const declaration = named?.valueDeclaration;
+    if (declaration !== undefined && ts.isBindingElement(declaration)) return this.takenMethod(declaration);
     if (declaration === undefined || !ts.isVariableDeclaration(declaration)) return undefined;
     if (declaration.initializer === undefined || !isConst(declaration)) return undefined;
     const bind = bare(declaration.initializer);

@@ -129,7 +129,7 @@ function isRemovable(declaration: ts.Node, isSpent: (initializer: ts.Expression)
   if (!ts.isVariableStatement(variable.parent.parent)) return false;
   if (variable.parent.parent.modifiers?.some((m) => m.kind === ts.SyntaxKind.ExportKeyword)) return false;
   if (requiredModule(bare(variable.initializer)) !== undefined) return true;
-  return ts.isVariableDeclaration(declaration) && isSpent(variable.initializer);
+  return isSpent(variable.initializer);
 }
 
 /** Identifiers that go with a declaration once all of its statement goes. */

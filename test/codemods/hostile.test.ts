@@ -176,13 +176,38 @@ describe('a hostile repository', () => {
     ]);
   });
 
-  test('a read-only folder: nothing is written, by one who is not root', () => {
-    if (process.getuid?.() === 0) return;
+  test('an unreadable file is named', () => {
+    write('repository/src/secret.ts', PUBLISHING);
+    chmodSync(join(root, 'src', 'secret.ts'), 0o000);
+    const made = asNobody(() => plan({ types: false }));
+    expect(made.skipped).toEqual([{ path: 'src/secret.ts', reason: 'unreadable', detail: 'EACCES' }]);
+  });
+
+  test('a read-only folder: nothing is written', () => {
     const made = plan();
-    chmodSync(join(root, 'src'), 0o500);
-    expect(() => applyPlan(made, { allowDirty: true })).toThrow(
-      expect.objectContaining({ code: 'write-failed' }),
-    );
-    chmodSync(join(root, 'src'), 0o700);
+    chmodSync(join(root, 'src'), 0o555);
+    try {
+      asNobody(() =>
+        expect(() => applyPlan(made, { allowDirty: true })).toThrow(
+          expect.objectContaining({ code: 'write-failed' }),
+        ),
+      );
+      expect(filesOf(join(root, 'src')).get('orders.ts')).toBe(PUBLISHING);
+      expect([...filesOf(root).keys()].filter((f) => f.includes('.tmp'))).toEqual([]);
+    } finally {
+      chmodSync(join(root, 'src'), 0o700);
+    }
   });
 });
+
+/** Permissions mean nothing to root. */
+function asNobody<Result>(act: () => Result): Result {
+  if (process.geteuid?.() !== 0) return act();
+  chmodSync(base, 0o755);
+  process.seteuid?.(65_534);
+  try {
+    return act();
+  } finally {
+    process.seteuid?.(0);
+  }
+}
