@@ -53,16 +53,23 @@ async function oneOf(
 }
 
 function about(site: PlanSite, number: number, of: number): string[] {
-  const { transaction } = site;
+  const handle = site.transaction?.handle ?? '';
+  const then =
+    site.kind === null
+      ? `the same call, handed ${handle}: what it publishes is enqueued there`
+      : `enqueue(${handle}, '${site.kind}', ${site.payload ?? 'null'})`;
   return [
     `${number} of ${of}: ${site.file}:${site.line} ${site.function} (${site.level})`,
     `  now   ${site.source}`,
-    `  then  enqueue(${transaction?.handle ?? ''}, '${site.kind ?? ''}', ${site.payload ?? 'null'})`,
+    `  then  ${then}`,
     ...(site.delta?.notes ?? []).map((note) => `  look at: ${note}.`),
   ];
 }
 
-/** Asks on the terminal. Throws `no-terminal` when there is none: a pipe would answer with whatever it holds. */
+/**
+ * Asks on the terminal. Throws `no-terminal` when there is none: a pipe would answer with whatever it holds. Throws
+ * `stopped` at a Ctrl-C: whoever presses it wants nothing written, whatever was answered before.
+ */
 export async function askOnTerminal(sites: readonly PlanSite[]): Promise<ReadonlySet<string>> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) {
     throw new UnbrokerError('no-terminal', '--interactive asks on a terminal, and this is none', {
@@ -77,13 +84,22 @@ export async function askOnTerminal(sites: readonly PlanSite[]): Promise<Readonl
     ended = () => resolve('quit');
   });
   terminal.once('close', ended);
+  const stop = new Promise<never>((_resolve, reject) => terminal.once('SIGINT', () => reject(stopped())));
+  stop.catch(() => undefined);
   try {
     return await chooseSites(
       sites,
-      (question) => Promise.race([terminal.question(question), end]),
+      (question) => Promise.race([terminal.question(question), end, stop]),
       (line) => process.stderr.write(`${printable(line)}\n`),
     );
   } finally {
     terminal.close();
   }
+}
+
+function stopped(): UnbrokerError {
+  return new UnbrokerError('stopped', 'Stopped at the question; nothing was written', {
+    hint: 'Run the command again',
+    exitStatus: EXIT.interrupted,
+  });
 }

@@ -11,6 +11,7 @@ import { askOnTerminal } from './codemod-ask.js';
 import { type CheckOptions, checkRatchet } from './codemod-check.js';
 import { printable, report } from './context.js';
 import { print, printJson } from './output.js';
+import { signalsHeld } from './signals-held.js';
 
 interface CommonOptions {
   readonly level: 'safe' | 'wrap' | 'thread';
@@ -139,7 +140,7 @@ async function apply(paths: string[], options: ApplyOptions): Promise<void> {
     plan = prepared.choose((site) => chosen.has(site.fingerprint));
   }
   const written = options.write
-    ? codemods.applyPlan(plan, { allowDirty: options.allowDirty === true })
+    ? signalsHeld(() => codemods.applyPlan(plan, { allowDirty: options.allowDirty === true }))
     : null;
   if (options.json)
     return printJson({

@@ -390,4 +390,19 @@ describe('answers', () => {
       "  then  enqueue(, 'k', null)",
     ]);
   });
+
+  test('a call that is handed the transaction is shown as one', async () => {
+    const said: string[] = [];
+    const site = {
+      ...sites[0],
+      kind: null,
+      transaction: { handle: 'client' },
+    } as unknown as Plan['sites'][number];
+    await chooseSites(
+      [site],
+      async () => 'q',
+      (line) => said.push(line),
+    );
+    expect(said[3]).toBe('  then  the same call, handed client: what it publishes is enqueued there');
+  });
 });
