@@ -68,7 +68,7 @@ function about(site: PlanSite, number: number, of: number): string[] {
 
 /**
  * Asks on the terminal. Throws `no-terminal` when there is none: a pipe would answer with whatever it holds. Throws
- * `stopped` at a Ctrl-C: whoever presses it wants nothing written, whatever was answered before.
+ * `question-stopped` at a Ctrl-C: whoever presses it wants nothing written, whatever was answered before.
  */
 export async function askOnTerminal(sites: readonly PlanSite[]): Promise<ReadonlySet<string>> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) {
@@ -98,7 +98,7 @@ export async function askOnTerminal(sites: readonly PlanSite[]): Promise<Readonl
 }
 
 function stopped(): UnbrokerError {
-  return new UnbrokerError('stopped', 'Stopped at the question; nothing was written', {
+  return new UnbrokerError('question-stopped', 'Stopped at the question; nothing was written', {
     hint: 'Run the command again',
     exitStatus: EXIT.interrupted,
   });
