@@ -9,7 +9,7 @@ import { callManagement, freshVhost, startRabbit } from '../support/services.js'
 import { until } from '../support/until.js';
 
 // Many starts of whole brokers, possibly beside others' on a busy machine.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: 400_000 });
 
 const cleanups: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
@@ -69,7 +69,7 @@ test('nodes of two owners run side by side, and that of a killed owner is gone w
     'rabbitmq',
   ]);
   cleanups.push(() => owner.kill());
-  const started = await owner.waitFor(/started (\S+) (\S+)/, 90_000);
+  const started = await owner.waitFor(/started (\S+) (\S+)/, 180_000);
   const [, url = '', folder = ''] = started;
   await connect(url);
   expect(existsSync(folder)).toBe(true);

@@ -9,7 +9,7 @@ import { freshDatabase, type PostgresServer, startPostgres } from '../support/se
 import { until } from '../support/until.js';
 
 // Many starts of whole servers, possibly beside others' on a busy machine.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: 400_000 });
 
 const cleanups: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
@@ -87,7 +87,7 @@ test('servers of two owners run side by side, and those of a killed owner are go
     'postgres',
   ]);
   cleanups.push(() => owner.kill());
-  const url = (await owner.waitFor(/started (\S+)/, 60_000))[1] ?? '';
+  const url = (await owner.waitFor(/started (\S+)/, 180_000))[1] ?? '';
   expect(new URL(url).port).not.toBe(new URL(mine.url).port);
   const theirs = await connect(url);
   const folder = dirname((await theirs.query('show data_directory')).rows[0].data_directory);
