@@ -123,10 +123,15 @@ values (${oneValues})
 returning id::text, ${wakeOne(oneIsDue)}`,
 
     /**
-     * One row unless its kind and dedupe key are there already (by unique index, never by looking first). JSON goes in as
-     * text: a client that asks the server for the types of parameters (postgres.js) would serialise a jsonb one once more.
+     * One row unless its kind and dedupe key are there already, by unique index, never by looking first; its id or null
+     * (migrations/023_enqueue_once.sql). JSON goes in as text: a client that asks the server for the types of parameters
+     * (postgres.js) would serialise a jsonb one once more.
      */
     enqueueOnce: `
+select ${s}.enqueue_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as id`,
+
+    /** The same, as insertOne; no row instead of null. */
+    insertOnce: `
 insert into ${jobs} (${oneColumns}, dedupe_key)
 values (${oneValues}, $11)
 on conflict (kind, dedupe_key) where dedupe_key is not null do nothing

@@ -320,6 +320,11 @@ async function returnedIds(db: Queryable, text: string, values: unknown[]): Prom
   return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
 }
 
+/** Of a statement that answers with one id, with null or with no row. */
+async function returnedId(db: Queryable, text: string, values: unknown[]): Promise<string | null> {
+  return (await rows<{ id: string | null }>(db, text, values))[0]?.id ?? null;
+}
+
 /** Of a statement that answers with all ids in one text. */
 async function joinedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
   const [answer] = await rows<{ ids: string | null }>(db, text, values);
@@ -377,17 +382,20 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         const values = isPlain(job)
           ? [job.kind, job.payloadText, job.priority ?? null, json(job.headers)]
           : single(job);
-        const [id] =
+        const id =
           keeping === undefined
-            ? await returnedIds(db, isPlain(job) ? sql.enqueuePlain : sql.enqueue, values)
-            : await returnedIds(keeping, isPlain(job) ? sql.insertPlain : sql.insertOne, values);
+            ? await returnedId(db, isPlain(job) ? sql.enqueuePlain : sql.enqueue, values)
+            : await returnedId(keeping, isPlain(job) ? sql.insertPlain : sql.insertOne, values);
         return { id: id as string, inserted: true };
       }
       const values = [...single(job), job.dedupeKey];
-      const [id] = await returnedIds(keeping ?? db, sql.enqueueOnce, values);
-      if (id !== undefined) return { id, inserted: true };
-      const [first] = await returnedIds(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
-      if (first !== undefined) return { id: first, inserted: false };
+      const id =
+        keeping === undefined
+          ? await returnedId(db, sql.enqueueOnce, values)
+          : await returnedId(keeping, sql.insertOnce, values);
+      if (id !== null) return { id, inserted: true };
+      const first = await returnedId(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
+      if (first !== null) return { id: first, inserted: false };
       // Gone between the two statements (pruned): one more try inserts it.
       if (maxTries > 1) return this.enqueue(db, job, keeping, maxTries - 1);
       throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {

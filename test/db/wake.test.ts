@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { enqueue, enqueueMany } from '../../src/enqueue.js';
+import { createEnqueue, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { Firing } from '../../src/jobs/firing.js';
 import { createStore } from '../../src/jobs/store.js';
 import { createWorker, type Worker } from '../../src/jobs/worker.js';
@@ -87,9 +87,10 @@ describe('wake-up', () => {
     await listener.end();
   });
 
-  it('is told of what a schedule fires, of a trigger, of the SQL function and of an operator’s retry', async () => {
+  it('is told of what a schedule fires, of a trigger, of the SQL function, of an operator’s retry and of every form of enqueue', async () => {
     const store = createStore();
     const { pool } = database;
+    const prepared = createEnqueue(undefined, { prepared: true });
     await schedule(pool, { name: 's', kind: 'noop', everyMs: 3_600_000 });
     const listener = await connect();
     let heard = 0;
@@ -108,6 +109,10 @@ describe('wake-up', () => {
         return store.operatorRetry(pool, [rows[0].id], 1);
       },
       () => enqueue(pool, 'noop', 0, { orderingKey: 'x' }),
+      () => enqueue(pool, 'noop', 0, { dedupeKey: 'three' }),
+      () => prepared.enqueue(pool, 'noop'),
+      () => prepared.enqueue(pool, 'noop', 0, { maxAttempts: 2 }),
+      () => prepared.enqueue(pool, 'noop', 0, { dedupeKey: 'four' }),
     ];
     for (const act of acts) await act();
     await listener.query('select 1');
