@@ -21,7 +21,7 @@ import type { Obstacle } from './reasons.js';
 import { bare, contains, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
 import { handedDown } from './thread-edits.js';
 import type { Idiom, WrapShape } from './transactions/idiom.js';
-import type { PoolScope } from './transactions/pg-pool.js';
+import type { PoolQuery, PoolScope } from './transactions/pg-pool.js';
 import { replacedBy, type Wrap } from './wrap.js';
 
 /** What the callback has to give back, and why it may not be possible. */
@@ -170,7 +170,14 @@ export class CallbackEdits {
           : handle;
       edits.push(...handedDown(call, deep, text, this.layout));
     }
-    const roots = new Map(queries.filter((q) => q.deep === undefined).map((q) => [q.handle.getStart(), q]));
+    const lists = queries.flatMap((query) => listEdits(query, this.layout, this.file));
+    edits.push(...lists);
+    const roots = new Map(
+      queries
+        .flatMap((q) => q.list ?? [q])
+        .filter((q) => q.deep === undefined)
+        .map((q) => [q.handle.getStart(), q]),
+    );
     for (const query of roots.values()) {
       const { handle: root } = query;
       if (replaced.some((r) => root.getStart() >= r.start && root.end <= r.end)) continue;
@@ -182,7 +189,7 @@ export class CallbackEdits {
       edits.push({ start: root.getStart(), end: root.end, text });
     }
     for (const at of indentableLines(this.file, range)) {
-      if (replaced.some((r) => at > r.start && at <= r.end)) continue;
+      if ([...replaced, ...lists].some((r) => at > r.start && at <= r.end)) continue;
       if (taken.some((r) => at >= r.start && at < r.end)) continue;
       edits.push({ start: at, end: at, text: this.layout.unit });
     }
@@ -217,6 +224,32 @@ export function linesBehind(
       spans.map(({ span }) => span),
     ),
   };
+}
+
+/** `await prisma.$transaction([a, b])` → `await a; await b`, or `[await a, await b]` where names take it apart. */
+function listEdits({ call, list }: PoolQuery, { eol, unit, semi }: Layout, file: ts.SourceFile): TextEdit[] {
+  const waited = call.parent;
+  const array = ts.isCallExpression(call) ? call.arguments[0] : undefined;
+  if (list === undefined || array === undefined || !ts.isAwaitExpression(waited)) return [];
+  const starts = list.map((q) => q.call.getStart());
+  if (!ts.isExpressionStatement(waited.parent)) {
+    return [
+      { start: waited.getStart(), end: array.getStart(), text: '' },
+      ...starts.map((start) => ({ start, end: start, text: 'await ' })),
+      { start: array.end, end: waited.end, text: '' },
+    ];
+  }
+  const indent = indentAt(file.text, waited.getStart()) + unit;
+  const ends = list.map((q) => q.call.end);
+  return [
+    { start: waited.getStart(), end: starts[0] ?? 0, text: 'await ' },
+    ...starts.slice(1).map((start, i) => ({
+      start: ends[i] ?? 0,
+      end: start,
+      text: `${semi}${eol}${indent}await `,
+    })),
+    { start: ends.at(-1) ?? 0, end: waited.end, text: '' },
+  ];
 }
 
 /** The library's own callback, or that of a method that opens the transaction. */

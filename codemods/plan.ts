@@ -367,6 +367,8 @@ function besides({ pool, rewrite }: ReadSite, analysis: Analysis): string[] {
     notes.push(
       `What ran beside the publish (line ${lineOf(around.list)}) runs behind the commit now, and not when the enqueue fails`,
     );
+  if (pool?.queries.some((q) => q.list !== undefined) === true)
+    notes.push("The list became a callback, which has Prisma's time limit: 5 s unless it says otherwise");
   for (const { what, beside } of rewrite?.threading?.additions ?? []) {
     const place = `${analysis.pathOf(beside.getSourceFile())}:${lineOf(beside)}`;
     if (what === 'export') notes.push(`The pool is exported now (${place})`);

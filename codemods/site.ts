@@ -20,6 +20,7 @@ import type { Sources } from './files.js';
 import { Handles } from './handles.js';
 import { statementOf, type Use, useOf } from './hazards.js';
 import { hoistsOf } from './hoists.js';
+import { forgotten } from './narrowing.js';
 import { BROKERS } from './packages.js';
 import type { Analysis } from './program.js';
 import { type PublishFacts, PublishReader } from './publish.js';
@@ -422,10 +423,14 @@ export class SiteReader {
     if (pool === undefined) return { publish, obstacles: [], rewrite: undefined, shared: false };
     const { checker } = this.analysis;
     const held =
-      pool.library === undefined
+      pool.library === undefined && pool.opener === undefined
         ? hoistsOf(pool.statements, checker, pool.behind)
         : resultsOf(pool.statements, checker, pool.behind);
     const obstacles = [...held.obstacles, ...pool.obstacles, ...this.databaseObstacles(pool)];
+    const isCallback = pool.opener !== undefined || pool.library?.wrap !== undefined;
+    const inside = pool.statements.filter((s) => !pool.behind.includes(s));
+    const lost = isCallback ? forgotten(inside, checker) : undefined;
+    if (lost !== undefined) obstacles.push({ code: 'type-forgotten', what: lost });
     obstacles.push(...(pass?.threading.noise ?? []));
     if (statement === undefined || (publish.kind === null && pass === undefined))
       return { publish, obstacles, rewrite: undefined, shared: false };

@@ -40,6 +40,7 @@ export function fileWork<S extends Site>(sites: readonly S[]): ReadonlyMap<ts.So
   };
   // Two sites may ask for the same parameter, each on its own.
   const done = new Set<ts.Node>();
+  const added = new Set<ts.Node>();
   const once = (node: ts.Node): boolean => !done.has(node) && done.add(node) !== undefined;
   for (const site of sites) {
     const { rewrite, call } = site.read;
@@ -61,7 +62,10 @@ export function fileWork<S extends Site>(sites: readonly S[]): ReadonlyMap<ts.So
     }
     for (const a of threading.additions) {
       const { passing } = at(a.beside.getSourceFile(), site);
-      if (!passing.additions.some((other) => other.beside === a.beside)) passing.additions.push(a);
+      // Two functions of a class ask for the same method, each on its own.
+      const place = a.what === 'export' ? a.beside : a.beside.parent;
+      if (!added.has(place)) passing.additions.push(a);
+      added.add(place);
     }
     for (const p of threading.publishes) {
       const { rewrites } = at(p.call.getSourceFile(), site);

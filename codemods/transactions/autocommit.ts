@@ -7,7 +7,7 @@
 import { ts } from 'ts-morph';
 import type { CallLike, Effects } from '../effects.js';
 import type { Resolver } from '../resolve.js';
-import { bare, eachOwnNode, type Scope } from '../syntax.js';
+import { bare, eachNode, eachOwnNode, type Scope } from '../syntax.js';
 import { idiomOf } from './idioms.js';
 import type { PoolQuery } from './pg-pool.js';
 
@@ -15,6 +15,8 @@ export function autocommits(scope: Scope, resolver: Resolver, effects: Effects):
   const found: PoolQuery[] = [];
   eachOwnNode(scope, (node) => {
     if (!ts.isCallExpression(node) && !ts.isTaggedTemplateExpression(node)) return;
+    const list = ts.isCallExpression(node) ? listOf(node, resolver, effects) : undefined;
+    if (list !== undefined) found.push(list);
     if (isInner(node) || isHandedToTransaction(node, effects)) return;
     const query = queryOf(node, resolver, effects);
     if (query !== undefined) found.push(query);
@@ -40,6 +42,62 @@ function isHandedToTransaction(node: ts.Node, effects: Effects): boolean {
 function isPassedIn(e: ts.Expression, resolver: Resolver): boolean {
   const declaration = resolver.analysis.checker.getSymbolAtLocation(e)?.valueDeclaration;
   return ts.isIdentifier(e) && declaration !== undefined && ts.isParameter(declaration);
+}
+
+/**
+ * `await prisma.$transaction([…])`, where each element is a statement of that client and nothing else is evaluated in it: as a
+ * callback these run one after the other. The results have to be taken apart by position, or not be used.
+ */
+function listOf(call: ts.CallExpression, resolver: Resolver, effects: Effects): PoolQuery | undefined {
+  const [array, ...options] = call.arguments;
+  const target = bare(call.expression);
+  const waited = call.parent;
+  if (array === undefined || !ts.isArrayLiteralExpression(array) || options.length > 0) return undefined;
+  if (!ts.isPropertyAccessExpression(target) || effects.transactionWord(call) !== 'begin') return undefined;
+  if (!ts.isAwaitExpression(waited) || !takesApart(waited) || hasComments(array)) return undefined;
+  // What is waited for in front of the whole list would be waited for in the middle of it.
+  if (holds(array, ts.isAwaitExpression)) return undefined;
+  const list = array.elements.map((e) =>
+    ts.isCallExpression(e) ? queryOf(e, resolver, effects) : undefined,
+  );
+  const queries = list.filter((q) => q !== undefined);
+  const [first] = queries;
+  const root = target.expression.getText();
+  const isWhole = first !== undefined && queries.length === array.elements.length;
+  if (!isWhole || queries.some((q) => q.handle.getText() !== root || q.library?.name !== 'prisma'))
+    return undefined;
+  const writes = queries.some((q) => q.sql === 'write');
+  return {
+    ...{ call, on: 'pool', handle: target.expression, text: '', helper: undefined, list: queries },
+    sql: writes ? 'write' : 'read',
+    spine: new Set<ts.Node>([call, ...queries.flatMap((q) => [...(q.spine ?? [])])]),
+    ...(first.library === undefined ? {} : { library: first.library }),
+    what: first.what ?? '',
+  };
+}
+
+function takesApart(waited: ts.AwaitExpression): boolean {
+  const { parent } = waited;
+  if (ts.isExpressionStatement(parent)) return true;
+  return (
+    ts.isVariableDeclaration(parent) && ts.isArrayBindingPattern(parent.name) && parent.type === undefined
+  );
+}
+
+function holds(node: ts.Node, test: (n: ts.Node) => boolean): boolean {
+  let found = false;
+  eachNode(node, (n) => {
+    if (test(n)) found = true;
+  });
+  return found;
+}
+
+/** Between the elements nothing but commas. */
+function hasComments(array: ts.ArrayLiteralExpression): boolean {
+  const { text } = array.getSourceFile();
+  const ends = [array.getStart() + 1, ...array.elements.map((e) => e.end)];
+  const starts = [...array.elements.map((e) => e.getStart()), array.end - 1];
+  return starts.some((start, i) => !/^[\s,]*$/.test(text.slice(ends[i], start)));
 }
 
 /** ``sql`update …`.execute(db)``: the root is what the statement is handed. */

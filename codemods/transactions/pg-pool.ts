@@ -37,6 +37,8 @@ export interface PoolQuery extends PgQuery<CallLike> {
   readonly library?: Idiom;
   /** What its handle is: a repository, a manager, a db. */
   readonly what?: string;
+  /** Prisma's list of statements: it becomes one statement after the other. */
+  readonly list?: readonly PoolQuery[];
   /** The statement is in a function that the call leads to: how a client gets there. */
   readonly deep?: Deep;
 }
@@ -133,6 +135,15 @@ export class PoolFinder {
     if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
     const stretch = this.stretch(statement, publish, writes, queries, isSite, scope);
     const opener = last.deep?.opener;
+    const held = stretch.statements.find((s) => holds(s, ts.isYieldExpression));
+    if (held !== undefined)
+      obstacles.push({
+        code: 'transaction-unclear',
+        what: `line ${lineOf(held)} yields, and it would stay open`,
+      });
+    const [returned] = stretch.emptyReturns;
+    if (returned !== undefined && (last.deep?.opener !== undefined || last.library?.wrap !== undefined))
+      obstacles.push({ code: 'early-exit', what: `line ${lineOf(returned)}` });
     const pool =
       last.deep !== undefined
         ? last.deep.pool
