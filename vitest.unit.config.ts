@@ -9,5 +9,6 @@ export default defineConfig({
     maxWorkers: 2,
     isolate: false,
     testTimeout: 120_000,
+    hookTimeout: 240_000,
   },
 });

@@ -38,7 +38,7 @@ export interface PostgresServer {
   close(): Promise<void>;
 }
 
-export const READY_WITHIN_MS = 60_000;
+export const READY_WITHIN_MS = 180_000;
 export const STOP_SIGNALS = { smart: 'SIGTERM', fast: 'SIGINT', immediate: 'SIGQUIT' } as const;
 
 /** Whoever may reach the port is trusted; the password is there so that what prints a URL has something to hide. */

@@ -21,7 +21,7 @@ import {
 } from './rabbitmq-server.js';
 import { openServiceFolder, type ServiceFolder } from './service-folder.js';
 
-const READY_WITHIN_MS = 90_000;
+const READY_WITHIN_MS = 200_000;
 const STOP_WITHIN_MS = 30_000;
 const CTL_WITHIN_MS = 60_000;
 const MAX_CTL_BYTES = 64 * 1_048_576;

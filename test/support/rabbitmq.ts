@@ -18,7 +18,7 @@ import {
 import { until } from './until.js';
 import { firstThatWorks, type Way } from './ways.js';
 
-const READY_WITHIN_MS = 90_000;
+const READY_WITHIN_MS = 200_000;
 const REMEDY =
   'Set UNBROKER_TEST_AMQP_URL, or start a Docker engine, or install rabbitmq-server (as root on Debian or Ubuntu this is done for you)';
 
