@@ -3,7 +3,7 @@
  * parts (drain, serve, notify) are checked by those parts; here they are only put together.
  */
 import { checkDrainConfig, type DrainConfig } from '../adapters/rabbitmq/drain-config.js';
-import { type Checker, integer, object, oneOf, record, string } from './check.js';
+import { boolean, type Checker, integer, object, oneOf, record, string } from './check.js';
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
 import { KIND_LIMITS, type KindLimits } from './jobs/kind-limits.js';
 import type { Retention } from './jobs/retention.js';
@@ -44,6 +44,8 @@ export interface WorkerConfig {
   readonly graceMs?: number;
   /** Limits of kinds across all workers. Default: none. */
   readonly kinds?: Readonly<Record<string, KindLimits>>;
+  /** What kinds say that do not say it: whether the rows of done jobs stay. Default true. */
+  readonly keepDone?: boolean;
   /** What is kept of finished jobs. Default: all. */
   readonly retention?: Retention;
   readonly logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
@@ -99,6 +101,7 @@ const checkShape = object({
     pollMs: integer(WORKER_BOUNDS.pollMs.min, WORKER_BOUNDS.pollMs.max),
     graceMs: integer(WORKER_BOUNDS.graceMs.min, WORKER_BOUNDS.graceMs.max),
     kinds: record(kindLimits),
+    keepDone: boolean,
     retention: object({ default: keep, kinds: record(keep) }),
     logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
   }),

@@ -101,6 +101,7 @@ function workerSettings(context: Context, options: WorkOptions) {
     leaseMs?: number;
     pollMs?: number;
     graceMs?: number;
+    keepDone?: boolean;
     retention?: Retention;
     kinds?: Readonly<Record<string, KindLimits>>;
   } = {

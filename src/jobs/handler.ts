@@ -44,6 +44,11 @@ export interface KindOptions {
    */
   readonly onDeadHead?: 'pass' | 'block';
   /**
+   * False: a job that is done is removed at once, its result with it, unless it has a dedupe key, an ordering key or a
+   * source; those stay for as long as retention says. Default: the worker's.
+   */
+  readonly keepDone?: boolean;
+  /**
    * Any Standard Schema validator: its answer is the handler's `payload`, and a payload that fails it makes the job dead
    * at once. Default: none, the handler gets what the row holds.
    */

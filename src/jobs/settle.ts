@@ -48,6 +48,14 @@ export class RetryAfter extends Error {
   }
 }
 
+/**
+ * May its row go as soon as it is done? Not when something is known by the row: a dedupe key that swallows repeats, the turn
+ * of an ordering key, a source under which a client, an operator or the books of a drain look for it.
+ */
+export function leavesNothing({ dedupeKey, orderingKey, source }: ClaimedJob): boolean {
+  return dedupeKey === null && orderingKey === null && source === null;
+}
+
 /** `policy` is the kind's; the job's own goes first. `random` in [0, 1) feeds the jitter. Never throws. */
 export function settle(job: ClaimedJob, end: HandlerEnd, policy: RetryPolicy, random: number): Outcome {
   if (end.type === 'returned') return complete(end.value);

@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
-import type { Queryable } from './job.js';
+import type { ClaimedJob, Queryable } from './job.js';
 import type { Outcome } from './settle.js';
 import type { Held, Store } from './store.js';
 
@@ -15,12 +15,17 @@ export interface Settlement {
   readonly outcome: Outcome;
 }
 
+/** A statement of the store. */
+type Write = Outcome['type'] | 'completeAndRemove';
+
 export interface SettlerOptions {
   readonly store: Store;
   readonly db: Queryable;
   /** Called once for each settlement: written, or lost. */
   readonly onSettled: (settlement: Settlement, written: boolean) => void;
   readonly onError: (error: unknown) => void;
+  /** Whose rows go when they are done. */
+  readonly removes: (job: ClaimedJob) => boolean;
   /** Rows of one statement. Default MAX_SETTLE. */
   readonly batch?: number;
 }
@@ -91,19 +96,23 @@ export class Settler {
   /** Writes a batch, a statement for each kind of outcome; answers what could not be asked. */
   async #write(batch: readonly Settlement[]): Promise<Settlement[]> {
     const left: Settlement[] = [];
-    for (const type of ['complete', 'retry', 'snooze', 'discard'] as const) {
-      const same = batch.filter((s) => s.outcome.type === type);
-      if (same.length > 0) left.push(...(await this.#writeSame(type, same)));
+    for (const write of ['complete', 'completeAndRemove', 'retry', 'snooze', 'discard'] as const) {
+      const same = batch.filter((s) => this.#writeOf(s) === write);
+      if (same.length > 0) left.push(...(await this.#writeSame(write, same)));
     }
     return left;
   }
 
-  async #writeSame(type: Outcome['type'], same: readonly Settlement[]): Promise<Settlement[]> {
+  #writeOf({ run, outcome }: Settlement): Write {
+    return outcome.type === 'complete' && this.#options.removes(run.job) ? 'completeAndRemove' : outcome.type;
+  }
+
+  async #writeSame(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
     const { store, db, onSettled, onError } = this.#options;
     try {
       const rows = same.map(rowOf);
       // The rows of one call share the outcome's type, so each has what its statement needs.
-      const write = store[type] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
+      const write = store[as] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
       const written = await write(db, rows);
       const ids = written.length < same.length ? new Set(written) : undefined;
       for (const settlement of same)
@@ -112,14 +121,18 @@ export class Settler {
     } catch (error) {
       onError(error);
       if (!isRefusal(error)) return [...same];
-      return same.length > 1 ? this.#oneByOne(type, same) : this.#withoutText(same[0] as Settlement);
+      if (same.length > 1) return this.#oneByOne(as, same);
+      // A caller's table refers to the row: the work is done all the same, and the row stays.
+      return as === 'completeAndRemove'
+        ? this.#writeSame('complete', same)
+        : this.#withoutText(same[0] as Settlement);
     }
   }
 
   /** One row that the server refuses must not hold up the others. */
-  async #oneByOne(type: Outcome['type'], same: readonly Settlement[]): Promise<Settlement[]> {
+  async #oneByOne(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
     const left: Settlement[] = [];
-    for (const settlement of same) left.push(...(await this.#writeSame(type, [settlement])));
+    for (const settlement of same) left.push(...(await this.#writeSame(as, [settlement])));
     return left;
   }
 

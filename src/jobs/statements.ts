@@ -278,6 +278,16 @@ with completed as (
 select string_agg(completed.id::text, ',') as ids
 from completed`,
 
+    /** running -> done and gone at once: a row that nobody asks for again (settle.ts). */
+    completeAndRemove: `
+with removed as (
+  delete from ${jobs} j
+  where ${held}
+  returning j.id
+)
+select string_agg(removed.id::text, ',') as ids
+from removed`,
+
     /** running -> done, with each job's result. */
     completeWithResults: `
 with completed as (

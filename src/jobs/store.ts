@@ -552,6 +552,12 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return joinedIds(db, sql.completeWithResults, [ids(mine), tokens(mine), results]);
     },
 
+    /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). */
+    completeAndRemove(db: Queryable, held: readonly Held[]) {
+      const mine = inOrder(held);
+      return joinedIds(db, sql.completeAndRemove, [ids(mine), tokens(mine)]);
+    },
+
     /** Each settle answers the ids that it changed; those missing were no longer ours. */
     retry(db: Queryable, held: readonly (Held & Failure & { readonly delayMs: number })[]) {
       const mine = inOrder(held);

@@ -25,6 +25,8 @@ function checkKind(kind: string, handler: Handler): KindOptions {
     throw workerInvalid(`${path}.onLeaseExpired is not valid`, 'Give retry or park.');
   if (!['pass', 'block', undefined].includes(options.onDeadHead))
     throw workerInvalid(`${path}.onDeadHead is not valid`, 'Give pass or block.');
+  if (!['boolean', 'undefined'].includes(typeof options.keepDone))
+    throw workerInvalid(`${path}.keepDone is not valid`, 'Give true or false.');
   return options;
 }
 

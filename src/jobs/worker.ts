@@ -15,7 +15,7 @@ import { FailureRamp, ReturnRamp } from './ramp.js';
 import type { Retention } from './retention.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
-import { type HandlerEnd, type Outcome, RetryAfter, settle } from './settle.js';
+import { type HandlerEnd, leavesNothing, type Outcome, RetryAfter, settle } from './settle.js';
 import { MAX_SETTLE, Settler } from './settler.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
@@ -52,6 +52,8 @@ export interface WorkerOptions {
   readonly listen?: () => Promise<ListenClient>;
   /** Time between upkeep sweeps; 0 leaves upkeep to other workers. Default 5,000. */
   readonly upkeepMs?: number;
+  /** What kinds say that do not say it: whether the rows of done jobs stay. Default true. */
+  readonly keepDone?: boolean;
   /** Finished rows older than this are removed. Default: kept. */
   readonly retentionMs?: number;
   /** The same by kind, by age and by count; its default goes before retentionMs. */
@@ -117,6 +119,7 @@ export function createWorker(options: WorkerOptions): Worker {
 interface Kind {
   readonly options: KindOptions;
   readonly rule: KindRule | undefined;
+  readonly keepDone: boolean;
   readonly ramp: FailureRamp;
   /** Claimed and not yet ended. */
   running: number;
@@ -147,6 +150,7 @@ class JobWorker implements Worker {
   readonly #kinds: ReadonlyMap<string, Kind>;
   readonly #concurrency: number;
   readonly #leaseMs: number;
+  readonly #keepDone: boolean;
   readonly #pollMs: number;
   readonly #log: Log;
   /** Undefined without a listener: then no event is built for each job. */
@@ -185,6 +189,7 @@ class JobWorker implements Worker {
   constructor(options: WorkerOptions) {
     this.#concurrency = bounded('concurrency', options.concurrency ?? 10, 1, 10_000);
     this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
+    this.#keepDone = options.keepDone ?? true;
     const pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
     const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
     const kinds = checkHandlers(options.handlers);
@@ -210,6 +215,7 @@ class JobWorker implements Worker {
     this.#settler = new Settler({
       ...shared,
       batch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
+      removes: (job) => !this.#kind(job.kind).keepDone && leavesNothing(job),
       onSettled: ({ run, outcome }, written) => {
         this.#leases.remove(run);
         if (written) {
@@ -357,7 +363,9 @@ class JobWorker implements Worker {
 
   #newKind(options: KindOptions, limits: KindRule | undefined): Kind {
     const rule = options.onDeadHead === 'block' ? { ...limits, holds: true } : limits;
-    return { options, rule, ramp: new FailureRamp(options.concurrency ?? this.#concurrency), running: 0 };
+    const keepDone = options.keepDone ?? this.#keepDone;
+    const ramp = new FailureRamp(options.concurrency ?? this.#concurrency);
+    return { options, rule, keepDone, ramp, running: 0 };
   }
 
   /** How many came. */
