@@ -50,13 +50,26 @@ function describe({ group, queues }: GroupSample): void {
   for (const queue of queues) describeQueue(queue);
 }
 
-function describeQueue({ queue, rows, refused, otherWay, redelivered }: QueueSample): void {
-  if (refused !== null && otherWay !== null) print(`  ${printable(queue)}: look with ${printable(otherWay)}`);
+/** What to know about a queue beside the rows. */
+export function notesOf({ refused, otherWay, redelivered, kinds }: QueueSample): string[] {
+  const notes: string[] = [];
+  if (refused !== null && otherWay !== null) notes.push(`look with ${otherWay}`);
   if (redelivered > 0) {
-    print(
-      `  ${printable(queue)}: ${redelivered} were delivered before and came back: to a consumer that died or said no, or to an earlier look. It says nothing about attempts.`,
+    notes.push(
+      `${redelivered} were delivered before and came back: to a consumer that died or said no, or to an earlier look. It says nothing about attempts.`,
     );
   }
+  if ((kinds['unmapped'] ?? 0) > 0) {
+    notes.push(
+      "some have no kind and would wait as dead jobs of kind unmapped. Add a rule under drain.rules, for example { match: { exchange: 'shop' }, kind: '{routingKey}' }",
+    );
+  }
+  return notes;
+}
+
+function describeQueue(sample: QueueSample): void {
+  const { queue, rows } = sample;
+  for (const note of notesOf(sample)) print(`  ${printable(queue)}: ${printable(note)}`);
   if (rows.length === 0) return;
   const shown = rows.some(({ payload }) => payload !== undefined);
   const head = [

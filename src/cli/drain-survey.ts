@@ -79,7 +79,7 @@ function describeGroup(group: GroupPlan): string {
   ]);
   const total = group.queues.reduce((sum, { info }) => sum + (info.ready ?? 0), 0);
   const lines = [
-    `Group ${printable(group.name)}: ${total} messages in ${group.queues.length} queues`,
+    `Group ${printable(group.name)}: ${total} ${total === 1 ? 'message' : 'messages'} in ${group.queues.length} ${group.queues.length === 1 ? 'queue' : 'queues'}`,
     table(head, rows),
   ];
   for (const queue of group.queues) {
