@@ -119,7 +119,8 @@ export function unresolvedCalls(analysis: Analysis, reader: SiteReader): ts.Call
   const wrappers = [...reader.discovery.wrappers.values()].filter(
     ({ fn }) => !analysis.isTest(fn.getSourceFile()),
   );
-  const sends = new Set(wrappers.length > 0 ? ['sendToQueue', 'publish'] : ['sendToQueue']);
+  const publishes = reader.discovery.wrappers.size > 0;
+  const sends = new Set(publishes ? ['sendToQueue', 'publish'] : ['sendToQueue']);
   const methods = new Set(wrappers.map((w) => lastPart(w.name)));
   const functions = new Set(
     wrappers.filter(({ fn }) => !ts.isClassLike(fn.parent)).map((w) => lastPart(w.name)),
