@@ -6,6 +6,7 @@
 
 import { ts } from 'ts-morph';
 import type { CallLike, Effects } from '../effects.js';
+import { declaredIn } from '../origins.js';
 import type { Resolver } from '../resolve.js';
 import { bare, eachNode, eachOwnNode, type Scope } from '../syntax.js';
 import { idiomOf } from './idioms.js';
@@ -100,6 +101,22 @@ function hasComments(array: ts.ArrayLiteralExpression): boolean {
   return starts.some((start, i) => !/^[\s,]*$/.test(text.slice(ends[i], start)));
 }
 
+/** A class of the repository's own with a constructor: `withRepository` would hand that a manager instead. */
+function makesItself(e: ts.Expression, resolver: Resolver): boolean {
+  const { checker } = resolver.analysis;
+  let type: ts.Type | undefined = checker.getTypeAtLocation(e);
+  for (let depth = 0; type !== undefined && depth < MAX_BASES; depth++) {
+    const declaration = type.getSymbol()?.valueDeclaration;
+    if (declaration === undefined || !ts.isClassLike(declaration)) return false;
+    if (declaredIn(declaration) !== undefined) return false;
+    if (declaration.members.some(ts.isConstructorDeclaration)) return true;
+    type = type.getBaseTypes()?.[0];
+  }
+  return false;
+}
+
+const MAX_BASES = 5;
+
 /** ``sql`update …`.execute(db)``: the root is what the statement is handed. */
 function handedRoot(call: ts.CallExpression, resolver: Resolver, effects: Effects): PoolQuery | undefined {
   const callee = resolver.calleeOf(call);
@@ -160,6 +177,7 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
           spine,
           library,
           what,
+          ...(what === 'repository' && makesItself(e, resolver) ? { fixed: true } : {}),
         };
       }
       if (!ts.isPropertyAccessExpression(e)) return undefined;

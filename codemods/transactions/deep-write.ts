@@ -209,6 +209,7 @@ export class DeepWrites {
     for (const q of queries) {
       if (!ts.isCallExpression(q.call) || !waits(q.call)) return 'nobody waits for its write';
       if (q.on !== 'pool') return 'it writes on a client of its own';
+      if (q.fixed === true) return 'its repository has a constructor of its own';
       if (q.library !== first.library) return 'it writes in two ways';
       const one = first.library?.name === 'typeorm' && q.what === first.what && q.what === 'repository';
       if (!one && this.key(q.handle) !== this.key(first.handle)) return 'it writes on two pools';

@@ -37,6 +37,8 @@ export interface PoolQuery extends PgQuery<CallLike> {
   readonly library?: Idiom;
   /** What its handle is: a repository, a manager, a db. */
   readonly what?: string;
+  /** Its root cannot be made again in a transaction. */
+  readonly fixed?: boolean;
   /** Prisma's list of statements: it becomes one statement after the other. */
   readonly list?: readonly PoolQuery[];
   /** The statement is in a function that the call leads to: how a client gets there. */
@@ -135,6 +137,12 @@ export class PoolFinder {
     if (!isAsync(scope)) obstacles.push({ code: 'not-async', what: `line ${lineOf(scope)}` });
     const stretch = this.stretch(statement, publish, writes, queries, isSite, scope);
     const opener = last.deep?.opener;
+    const fixed = writes.find((w) => w.fixed === true);
+    if (fixed !== undefined)
+      obstacles.push({
+        code: 'unsupported-library',
+        what: `${quote(fixed.handle)}, a repository with a constructor of its own`,
+      });
     const held = stretch.statements.find((s) => holds(s, ts.isYieldExpression));
     if (held !== undefined)
       obstacles.push({
