@@ -25,6 +25,8 @@ import { fingerprint } from './fingerprint.js';
 import type { AbsorbedRow, ExpectedRow } from './ledger.js';
 import { type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
 import { deliveryOf, type MessageRows, MessageWriter, type PlacedRows } from './message-rows.js';
+import { OpenBatches } from './open-batches.js';
+import { Pace } from './pace.js';
 import { leaseLost } from './run-lease.js';
 
 export interface QueueToDrain extends QueueFacts {
@@ -100,20 +102,10 @@ interface QueueState {
   fencing: Promise<void>;
 }
 
-interface OpenBatch {
-  readonly size: number;
-  /** Null until it is committed. */
-  id: string | null;
-  fenced: boolean;
-  /** A transaction on its way marks it. */
-  marking: boolean;
-}
-
 export class Importer {
   readonly #states: readonly QueueState[];
-  /** Batches whose ack is not marked as proved: prepared, committed, acked or fenced. */
-  readonly #open = new Map<number, OpenBatch>();
-  #nextKey = 1;
+  readonly #open = new OpenBatches();
+  readonly #pace: Pace;
   #totals: Totals;
   #failure: Error | undefined;
   #wake: () => void = () => undefined;
@@ -125,10 +117,10 @@ export class Importer {
   readonly #lanes: Promise<void>[];
   /** Bodies are parsed here once the database has refused one: traffic is mostly JSON or mostly not. */
   #careful = false;
-  #notBefore = 0;
 
   constructor(private readonly options: ImporterOptions) {
     this.#totals = options.totals;
+    this.#pace = new Pace(options.rate, options.signal);
     this.#lanes = options.clients.map(() => Promise.resolve());
     this.#states = options.queues.map((facts) => ({
       facts,
@@ -237,8 +229,7 @@ export class Importer {
       const complete = full < buffer.length || full >= this.options.maxBatch || full >= state.prefetch;
       const shortAfterMs = this.#tail === undefined ? SHORT_AFTER_MS : SHORT_BESIDE_AFTER_MS;
       if (!complete && now - state.lastAt < shortAfterMs) continue;
-      const open = [...this.#open.values()].map(({ size }) => size);
-      const size = fitBatchSize(open, full);
+      const size = fitBatchSize(this.#open.sizes, full);
       if (size > 0) return this.#prepare(state, buffer.splice(0, size));
     }
     return undefined;
@@ -277,9 +268,8 @@ export class Importer {
 
   /** Starts the batch's way once a client is free for it. */
   async #write(batch: WrittenBatch): Promise<void> {
-    const key = this.#nextKey++;
-    this.#open.set(key, { size: batch.size, id: null, fenced: false, marking: false });
-    await this.#pace(batch.size);
+    const key = this.#open.begin(batch.size);
+    await this.#pace.take(batch.size);
     const lane = key % this.#lanes.length;
     await this.#lanes[lane];
     if (this.#failure !== undefined) throw this.#failure;
@@ -312,8 +302,7 @@ export class Importer {
     const { id, written } = await this.#commit({ ...writer, client, reopen, place }, batch, before);
     writer.onStep('committed');
     this.#totals = addTotals(this.#totals, written);
-    const open = this.#open.get(key) as OpenBatch;
-    open.id = id;
+    this.#open.committed(key, id);
     // An ack takes everything before it along, so the batch before must have been committed and acked; and one unproved
     // ack per queue: after a crash it is then either all of the batch or none of it.
     await before;
@@ -326,7 +315,7 @@ export class Importer {
       .fence()
       .then(() => {
         writer.onStep('fenced');
-        open.fenced = true;
+        this.#open.fenced(key);
         this.#wake();
       })
       .catch((error: unknown) => this.#fail(error instanceof Error ? error : new Error(String(error))));
@@ -335,12 +324,10 @@ export class Importer {
 
   /** Writes the batch and marks what was proved meanwhile. It settles after the one before, whatever becomes of either. */
   async #commit(writer: RowsWriter, batch: WrittenBatch, before: Promise<void> | undefined) {
-    const proved = [...this.#open].filter(([, { fenced, marking }]) => fenced && !marking);
-    for (const [, each] of proved) each.marking = true;
-    const ids = proved.map(([, { id }]) => id as string);
+    const proved = this.#open.proved({ claim: true });
     try {
-      const result = await writeRows(writer, batch, ids);
-      for (const [key] of proved) this.#open.delete(key);
+      const result = await writeRows(writer, batch, proved.ids);
+      this.#open.marked(proved.keys);
       return result;
     } catch (error) {
       await before?.catch(() => undefined);
@@ -367,15 +354,14 @@ export class Importer {
       await Promise.race([settled, this.#pause(SHORT_AFTER_MS)]);
       return true;
     }
-    if (this.#open.size === 0) return false;
+    if (this.#open.empty) return false;
     await Promise.all(this.#states.map((state) => state.fencing));
     if (this.#failure !== undefined) throw this.#failure;
-    const proved = [...this.#open].filter(([, { fenced }]) => fenced);
+    const { keys, ids } = this.#open.proved({ claim: false });
     const { writer, clients } = this.options;
-    const ids = proved.map(([, { id }]) => id as string);
     const { run, ledger } = writer;
     if (!(await ledger.markAcked(clients[0] as Queryable, run.id, run.holder, ids))) throw leaseLost();
-    for (const [key] of proved) this.#open.delete(key);
+    this.#open.marked(keys);
     writer.onStep('marked');
     return true;
   }
@@ -406,16 +392,6 @@ export class Importer {
     if (wanted <= state.prefetch * 2 && wanted * 2 >= state.prefetch) return;
     state.prefetch = wanted;
     await state.source.setPrefetch(wanted);
-  }
-
-  /** Holds a batch back until the rate allows it. */
-  async #pace(messages: number): Promise<void> {
-    const { rate, signal } = this.options;
-    if (rate === null) return;
-    const now = performance.now();
-    const at = Math.max(this.#notBefore, now);
-    this.#notBefore = at + (messages / rate) * 1_000;
-    if (at > now) await sleep(at - now, undefined, { signal }).catch(() => undefined);
   }
 
   /** Until something happens, at most `ms`. */
