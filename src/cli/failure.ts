@@ -23,6 +23,16 @@ interface Known {
 
 const KNOWN: readonly Known[] = [
   {
+    codes: [],
+    message: /uv_cwd/,
+    error: (_code, cause) =>
+      new UnbrokerError('directory-missing', 'The working directory does not exist any more', {
+        hint: 'Change to one that does.',
+        exitStatus: EXIT.badInput,
+        cause,
+      }),
+  },
+  {
     codes: ['ECONNREFUSED', 'ENOTFOUND', 'ETIMEDOUT', 'EHOSTUNREACH', 'ENETUNREACH', 'ECONNRESET', 'EPIPE']
       // 57P: the server is starting, stopping or has crashed.
       .concat(['EAI_AGAIN', 'ENOENT', '57P01', '57P02', '57P03']),

@@ -94,9 +94,11 @@ silenceErrors(program, misused);
 
 // `unbroker jobs list | head`: whoever read has enough.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
-  process.exit();
+  if (error.code === 'EPIPE') process.exit();
+  process.exit(report(unwritten(error)));
 });
+// There is no place left to say so; the exit status still does.
+process.stderr.on('error', () => undefined);
 
 try {
   refuseSecrets(process.argv.slice(2));
@@ -110,6 +112,13 @@ function refuseSecrets(args: readonly string[]): void {
   throw new UnbrokerError('secret-in-arguments', 'An argument holds a URL with a password', {
     hint: 'Every user of the machine can read it there: set DATABASE_URL or AMQP_URL instead, and change the password.',
     exitStatus: EXIT.badInput,
+  });
+}
+
+function unwritten(cause: NodeJS.ErrnoException): UnbrokerError {
+  return new UnbrokerError('answer-unwritten', `The answer cannot be written (${cause.code ?? 'no code'})`, {
+    hint: 'Free space where it goes. What the command did stays done.',
+    cause,
   });
 }
 

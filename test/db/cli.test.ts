@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { cliFile, startCli } from '../support/cli.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
-import { startProcess } from '../support/processes.js';
+import { type StartedProcess, startProcess } from '../support/processes.js';
 
 const folder = mkdtempSync(join(tmpdir(), 'unbroker-cli-'));
 let db: JobsDatabase;
@@ -400,6 +400,25 @@ describe('output', () => {
     expect(early.code).toBe(0);
     expect(closing.stderr).toBe('');
     await db.clear();
+  });
+
+  test('a full disk under the answer is one line, and one under the errors changes no status', async () => {
+    const [program, ...flags] = cliFile.endsWith('.ts') ? ['--import', 'tsx', cliFile] : [cliFile];
+    const start = (command: string, into: string): StartedProcess =>
+      startProcess(
+        '/bin/sh',
+        [
+          ...['-c', `exec "$0" "$@" ${into}`, process.execPath, program ?? '', ...flags],
+          ...command.split(' '),
+        ],
+        { env: { DATABASE_URL: db.url } },
+      );
+    const [answer, error] = [start('jobs stats', '> /dev/full'), start('nosuch', '2> /dev/full')];
+    const [full, usage] = await Promise.all([answer.waitForExit(90_000), error.waitForExit(90_000)]);
+    expect(answer.stderr).toMatch(
+      /^unbroker: The answer cannot be written \(ENOSPC\)\. .* \[answer-unwritten\]\n$/,
+    );
+    expect([full.code, usage.code]).toEqual([1, 2]);
   });
 
   test('a hostile kind, source or error cannot steer the terminal; the payload neither', async () => {

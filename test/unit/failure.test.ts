@@ -19,6 +19,7 @@ describe('foreign errors', () => {
       'database-login-refused',
       2,
     ],
+    [withCode('ENOENT', 'ENOENT: no such file or directory, uv_cwd'), 'directory-missing', 2],
     [withCode('3D000'), 'database-missing', 2],
     [withCode('42501'), 'permission-denied', 1],
     [withCode('25006'), 'database-read-only', 1],
