@@ -12,7 +12,7 @@ import { Model, type ModelJob, type ModelLease } from './job-model.js';
 
 /** UNBROKER_TEST_LONG=1: the two thousand runs of sixty operations; otherwise a sample of seconds. */
 const LONG = Boolean(process.env['UNBROKER_TEST_LONG']);
-const RUNS = LONG ? 2_000 : 120;
+const RUNS = LONG ? 2_000 : 80;
 const OPERATIONS = LONG ? 60 : 40;
 
 const db = await jobsDatabase();
