@@ -31,6 +31,7 @@ export async function benchClaim(options: BenchOptions): Promise<BenchResult> {
   const two = await interleave(options.contenders, options.rounds, (name) =>
     drainTable(name, { ...options, jobs, processes: 2 }),
   );
+  const removing = await benchRemoving(options, jobs);
   const few = await interleave(
     FEW.filter(({ name }) => options.contenders.includes(name)).map(({ label }): string => label),
     options.rounds,
@@ -55,6 +56,8 @@ export async function benchClaim(options: BenchOptions): Promise<BenchResult> {
       limitToGraphile,
       valid,
       two: ratesOf(two),
+      removing: ratesOf(removing.one),
+      removingTwo: ratesOf(removing.two),
       few: ratesOf(few),
       cpuUsPerJob: of('unbroker', cpuUs, 1),
       postgresUsPerJob: of('unbroker', (d) => d.postgresUsPerJob, 1),
@@ -70,9 +73,24 @@ export async function benchClaim(options: BenchOptions): Promise<BenchResult> {
       report(options.contenders, drained),
       verdict(limitToGraphile, valid),
       `two processes\n${report(options.contenders, two)}`,
+      `done rows deleted, as graphile-worker does (keepDone: false)\n${report(Object.keys(removing.one), removing.one)}`,
+      `the same, two processes\n${report(Object.keys(removing.two), removing.two)}`,
       `24 at once\n${report(Object.keys(few), few)}`,
     ].join('\n'),
   };
+}
+
+/** Like for like with a peer that deletes what is done: so do we here. One process, and two. */
+async function benchRemoving(options: BenchOptions, jobs: number) {
+  const names = (['unbroker', 'graphile'] as const).filter((name) => options.contenders.includes(name));
+  const drain = (processes: number) =>
+    interleave(names, options.rounds, (name) =>
+      drainTable(name, {
+        ...{ ...options, jobs, processes },
+        profile: name === 'unbroker' ? 'remove' : 'drain',
+      }),
+    );
+  return { one: await drain(1), two: await drain(2) };
 }
 
 /** Medians, and the ratios of unbroker to the others, round by round. */

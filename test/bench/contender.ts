@@ -16,11 +16,12 @@ export interface Contender {
 }
 
 /**
- * `drain`: a full table, as many jobs a second as one process can. `steady`: a thousand jobs a second as they come.
+ * `drain`: a full table, as many jobs a second as one process can. `remove`: the same, done jobs removed at once where that
+ * is a choice. `steady`: a thousand jobs a second as they come.
  * `idle`: one now and then. `small`: a full table, 24 at once, nothing tuned.
  * `each`: the same, every outcome written by itself.
  */
-export type WorkProfile = 'drain' | 'small' | 'each' | 'steady' | 'idle';
+export type WorkProfile = 'drain' | 'remove' | 'small' | 'each' | 'steady' | 'idle';
 
 /** The payload of every job of every contender. */
 export interface Payload {

@@ -8,7 +8,7 @@ const { createEnqueue, createWorker, enqueue, enqueueMany, migrate } = (await im
   built
 )) as typeof Library;
 
-const CONCURRENCY = { drain: 2_000, small: 24, each: 24, steady: 100, idle: 10 };
+const CONCURRENCY = { drain: 2_000, remove: 2_000, small: 24, each: 24, steady: 100, idle: 10 };
 
 export const unbroker: Contender = {
   // Level by level, as a claim does: a scan across them would walk all scheduled rows.
@@ -56,6 +56,7 @@ select exists (
       concurrency: CONCURRENCY[profile],
       handlers: { [KIND]: (job) => onJob(job.payload as Payload) },
       ...(profile === 'steady' || profile === 'idle' ? { listen } : {}),
+      ...(profile === 'remove' ? { keepDone: false } : {}),
       ...(profile === 'each' ? { settleBatch: 1 } : {}),
     });
     worker.start();
