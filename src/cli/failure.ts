@@ -106,7 +106,9 @@ export function translate(error: unknown): UnbrokerError {
   const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
   const code = typeof first === 'object' && first !== null && 'code' in first ? String(first.code) : '';
   const message = first instanceof Error ? first.message : '';
-  const known = KNOWN.find((k) => k.codes.includes(code) || k.message?.test(message));
+  // A file that is missing is no server; a socket that is missing is.
+  const isFile = code === 'ENOENT' && (first as { syscall?: unknown }).syscall !== 'connect';
+  const known = KNOWN.find((k) => (!isFile && k.codes.includes(code)) || k.message?.test(message));
   if (known !== undefined) return known.error(code, error);
   const name = first instanceof Error ? first.name : typeof first;
   return new UnbrokerError('unexpected', `Something unexpected failed (${name}${code ? ` ${code}` : ''})`, {

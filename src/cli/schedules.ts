@@ -1,5 +1,4 @@
 /** `unbroker schedules …`: what fires when, and acting on it. */
-import { readFileSync, statSync } from 'node:fs';
 import { Command } from 'commander';
 import { invalid, oneOf } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
@@ -9,6 +8,7 @@ import { JsonError, readJson } from '../json-text.js';
 import { createSchedules, never, type ScheduleOptions, type Schedules } from '../schedules.js';
 import { type Context, run } from './context.js';
 import { print, printJson, table } from './output.js';
+import { readBounded } from './read-bounded.js';
 
 interface ListOptions {
   readonly kind?: string;
@@ -239,12 +239,11 @@ function checkTime(text: string, name: string): Date {
 function readPayload(file: string): string {
   let text: string;
   try {
-    if (file !== '-' && statSync(file).size > LIMITS.payloadBytes)
-      throw invalid('--payload-file', `at most ${LIMITS.payloadBytes} bytes`);
-    text = readFileSync(file === '-' ? 0 : file, 'utf8');
+    text = readBounded(file, LIMITS.payloadBytes);
   } catch (error) {
-    if (error instanceof UnbrokerError) throw error;
-    throw invalid('--payload-file', 'a file that can be read');
+    const { code } = error as { code?: string };
+    const what = code === 'EFBIG' ? `at most ${LIMITS.payloadBytes} bytes` : 'a file that can be read';
+    throw invalid('--payload-file', what);
   }
   try {
     return readJson(text).raw;

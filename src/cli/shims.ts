@@ -1,5 +1,4 @@
 /** `unbroker shims …`: record what the old service says, and see whether a shim says the same. */
-import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { arrayOf, integer, object, string } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
@@ -10,6 +9,7 @@ import { replay } from '../shims/transcript/replay.js';
 import { type Context, printable, run } from './context.js';
 import { cannotListen, portOf } from './metrics.js';
 import { print, printJson } from './output.js';
+import { readBounded } from './read-bounded.js';
 
 interface RecordOptions {
   readonly target: string;
@@ -57,7 +57,13 @@ async function record(context: Context, { target, file, port, host }: RecordOpti
     ...(host === undefined ? {} : { host }),
     port: port === undefined ? 0 : portOf(port, '--port'),
   }).catch((error: unknown) => {
-    throw cannotListen(error);
+    const { syscall, code } = error as { syscall?: string; code?: string };
+    if (syscall !== 'open') throw cannotListen(error);
+    throw bad(
+      'out-unwritable',
+      `The file given with --file cannot be written (${code})`,
+      'Name a file in a folder that you may write.',
+    );
   });
   if (context.json) printJson({ url: recorder.url });
   else print(`unbroker records on ${recorder.url}`);
@@ -118,9 +124,11 @@ function readDeclared(file: string): readonly Declared[] {
   return checkDeclared(value, 'differences') as readonly Declared[];
 }
 
+const MAX_TRANSCRIPT_BYTES = 268_435_456;
+
 function read(file: string): string {
   try {
-    return readFileSync(file, 'utf8');
+    return readBounded(file, MAX_TRANSCRIPT_BYTES);
   } catch (error) {
     const { code = 'unreadable' } = error as { code?: string };
     throw bad('transcript-unreadable', `A file cannot be read (${code})`, 'Check its name.');

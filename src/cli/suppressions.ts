@@ -1,5 +1,4 @@
 /** `unbroker suppressions …`: who gets nothing any more, put on the list and taken off it. */
-import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import { invalid, oneOf } from '../check.js';
 import { EXIT } from '../errors.js';
@@ -8,6 +7,7 @@ import { createSuppressions, SUPPRESSION_LIMITS } from '../notify/suppressions.j
 import { type Context, run } from './context.js';
 import { actor } from './jobs-bulk.js';
 import { print, printJson, table } from './output.js';
+import { readBounded } from './read-bounded.js';
 
 interface ListOptions {
   readonly channel?: string;
@@ -105,12 +105,17 @@ async function change(
   return EXIT.ok;
 }
 
+const MAX_FILE_BYTES = 16_777_216;
+
 function linesOf(file: string): string[] {
   let content: string;
   try {
-    content = readFileSync(file === '-' ? 0 : file, 'utf8');
+    content = readBounded(file, MAX_FILE_BYTES);
   } catch {
-    throw invalid('--file', 'a file that can be read, or - for standard input');
+    throw invalid(
+      '--file',
+      `a file of at most ${MAX_FILE_BYTES} bytes that can be read, or - for standard input`,
+    );
   }
   return content
     .split(/\r?\n/)

@@ -1,5 +1,4 @@
 /** `unbroker templates …`: check a folder of them, put it into the table, look at one rendered. */
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import { EXIT, UnbrokerError } from '../errors.js';
@@ -11,6 +10,7 @@ import { createTemplateTable, type TableTemplate, type TemplateChange } from '..
 import { createRenderer } from '../notify/templates.js';
 import { type Context, run } from './context.js';
 import { print, printJson } from './output.js';
+import { readBounded } from './read-bounded.js';
 
 interface FolderOptions {
   readonly folder?: string;
@@ -187,10 +187,12 @@ async function folderSource(context: Context, options: FolderOptions) {
   return { variants: (key: string) => templates.get(key) ?? [] };
 }
 
+const MAX_DATA_BYTES = 16_777_216;
+
 function dataOf(file: string | undefined): unknown {
   if (file === undefined) return {};
   try {
-    const node = readJson(readFileSync(file === '-' ? 0 : file, 'utf8'));
+    const node = readJson(readBounded(file, MAX_DATA_BYTES));
     if (node.type === 'object') return toPlain(node);
   } catch (error) {
     const why =

@@ -20,6 +20,8 @@ describe('foreign errors', () => {
       2,
     ],
     [withCode('ENOENT', 'ENOENT: no such file or directory, uv_cwd'), 'directory-missing', 2],
+    [Object.assign(withCode('ENOENT'), { syscall: 'connect' }), 'server-unreachable', 1],
+    [Object.assign(withCode('ENOENT'), { syscall: 'open' }), 'unexpected', 1],
     [withCode('3D000'), 'database-missing', 2],
     [withCode('42501'), 'permission-denied', 1],
     [withCode('25006'), 'database-read-only', 1],
