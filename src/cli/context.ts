@@ -184,10 +184,14 @@ function urlFrom(
   }
   if (isUrl(value, protocols)) return value;
   // Without the value: it may hold a password.
-  throw new UnbrokerError(`${what}-url-invalid`, `${name} is not ${what === 'amqp' ? 'an' : 'a'} ${called} URL`, {
-    hint: `Write it as ${protocols[0]}//user:password@host:port/name, with special characters percent-encoded.`,
-    exitStatus: EXIT.badInput,
-  });
+  throw new UnbrokerError(
+    `${what}-url-invalid`,
+    `${name} is not ${what === 'amqp' ? 'an' : 'a'} ${called} URL`,
+    {
+      hint: `Write it as ${protocols[0]}//user:password@host:port/name, with special characters percent-encoded.`,
+      exitStatus: EXIT.badInput,
+    },
+  );
 }
 
 function isUrl(value: string, protocols: readonly string[]): boolean {
