@@ -5,15 +5,29 @@
  * published package. It edits nothing.
  */
 
-import { existsSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
 import { ts } from 'ts-morph';
 import type { Sources } from './files.js';
 import { calledName, declaredIn, isLibrary } from './origins.js';
 import { parse } from './program.js';
+import { PublicExports } from './public-exports.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import { bare, eachNode, eachOwnNode, type Fn, isFn, lineOf, quote } from './syntax.js';
+import {
+  bodyOf,
+  callOf,
+  generatedObstacle,
+  importedNames,
+  isDefaultExport,
+  isExport,
+  isMember,
+  isNameOnly,
+  isShort,
+  nameNode,
+  ownerOf,
+  signatureOf,
+  usesArguments,
+} from './signatures.js';
+import { eachNode, type Fn, isFn, lineOf, quote } from './syntax.js';
 
 export interface Family {
   readonly name: string;
@@ -33,17 +47,20 @@ export interface Family {
 }
 
 const MAX_HEIRS = 200;
-const MAX_EXPORTS = 200;
 
 export class Callers {
   private readonly families = new Map<Fn, Family | undefined>();
   private computed: readonly ts.ElementAccessExpression[] | undefined;
   private calls: ReadonlyMap<Fn, readonly ts.CallExpression[]> | undefined;
 
+  private readonly exports: PublicExports;
+
   constructor(
     private readonly resolver: Resolver,
     private readonly sources: Sources,
-  ) {}
+  ) {
+    this.exports = new PublicExports(sources);
+  }
 
   /** Undefined for a function that has no name to be called by. */
   familyOf(fn: Fn): Family | undefined {
@@ -158,7 +175,7 @@ export class Callers {
       if (generated !== undefined) obstacles.push(generated);
       if (usesArguments(fn))
         obstacles.push({ code: 'dynamic-dispatch', what: `arguments in ${quote(fn).slice(0, 40)}` });
-      const exported = this.publicExport(fn);
+      const exported = this.exports.of(fn);
       if (exported !== undefined) obstacles.push({ code: 'public-export', what: exported });
     }
     return obstacles;
@@ -296,202 +313,7 @@ export class Callers {
     return names;
   }
 
-  // ── who may call from outside ──
-
-  /** The entry that a published package gives it away by. */
-  private publicExport(fn: Fn): string | undefined {
-    const file = fn.getSourceFile();
-    const name = nameNode(ownerOf(fn) ?? fn)?.text;
-    let folder = dirname(file.fileName);
-    while (folder.length > this.sources.root.length && !existsSync(join(folder, 'package.json')))
-      folder = dirname(folder);
-    const manifest = join(folder, 'package.json');
-    if (name === undefined || !existsSync(manifest)) return undefined;
-    if (!isPublished(readFileSync(manifest, 'utf8'))) return undefined;
-    const entry = [
-      'src/index.ts',
-      'src/index.mts',
-      'src/index.js',
-      'index.ts',
-      'index.mts',
-      'index.js',
-      'index.cjs',
-    ]
-      .map((path) => this.relative(join(folder, path)))
-      .find((path) => this.sources.files.has(path));
-    if (entry === undefined) return undefined;
-    return this.gives(entry, this.relative(file.fileName), name, new Set()) ? entry : undefined;
-  }
-
-  private gives(entry: string, file: string, name: string, seen: Set<string>): boolean {
-    if (entry === file) return true;
-    if (seen.has(entry) || seen.size > MAX_EXPORTS) return false;
-    seen.add(entry);
-    const text = this.sources.files.get(entry)?.text;
-    const parsed = text === undefined ? undefined : parse(entry, text);
-    for (const statement of parsed?.statements ?? []) {
-      if (!ts.isExportDeclaration(statement) && !ts.isImportDeclaration(statement)) continue;
-      const specifier = statement.moduleSpecifier;
-      const target =
-        specifier !== undefined && ts.isStringLiteral(specifier)
-          ? this.fileOf(entry, specifier.text)
-          : undefined;
-      if (target === undefined) continue;
-      const clause = ts.isExportDeclaration(statement) ? statement.exportClause : undefined;
-      const named =
-        clause === undefined || ts.isNamespaceExport(clause)
-          ? ts.isExportDeclaration(statement)
-          : clause.elements.some((e) => (e.propertyName ?? e.name).text === name);
-      if (named && this.gives(target, file, name, seen)) return true;
-    }
-    return false;
-  }
-
-  private fileOf(from: string, specifier: string): string | undefined {
-    if (!specifier.startsWith('.')) return undefined;
-    const base = join(dirname(from), specifier).replaceAll('\\', '/');
-    const stem = base.replace(/\.[cm]?js$/, '');
-    const paths = [
-      base,
-      `${stem}.ts`,
-      `${stem}.tsx`,
-      `${stem}.mts`,
-      `${stem}.js`,
-      `${base}/index.ts`,
-      `${base}/index.js`,
-    ];
-    return paths.find((path) => this.sources.files.has(path));
-  }
-
-  private relative(path: string): string {
-    return path.slice(this.sources.root.length + 1).replaceAll('\\', '/');
-  }
-
   private place(node: ts.Node): string {
     return `${this.resolver.analysis.pathOf(node.getSourceFile())}:${lineOf(node)}`;
   }
-}
-
-/** `main`, `exports` or `types`, and not private: others may install it. */
-function isPublished(text: string): boolean {
-  try {
-    const manifest = JSON.parse(text) as Record<string, unknown>;
-    const entries = ['main', 'module', 'exports', 'types', 'typings'];
-    return manifest['private'] !== true && entries.some((key) => manifest[key] !== undefined);
-  } catch {
-    return false;
-  }
-}
-
-/** The identifier that a function is called by. */
-function nameNode(node: ts.Node): ts.Identifier | ts.PrivateIdentifier | undefined {
-  const named = (name: ts.Node | undefined): ts.Identifier | ts.PrivateIdentifier | undefined =>
-    name !== undefined && (ts.isIdentifier(name) || ts.isPrivateIdentifier(name)) ? name : undefined;
-  if (!ts.isFunctionExpression(node) && !ts.isArrowFunction(node))
-    return named(ts.getNameOfDeclaration(node as ts.Declaration));
-  const { parent } = node;
-  if (ts.isVariableDeclaration(parent) || ts.isPropertyDeclaration(parent) || ts.isPropertyAssignment(parent))
-    return named(parent.name);
-  if (ts.isBinaryExpression(parent) && ts.isPropertyAccessExpression(parent.left))
-    return named(parent.left.name);
-  return undefined;
-}
-
-function ownerOf(fn: ts.Node): ts.ClassLikeDeclaration | undefined {
-  const member = ts.isPropertyDeclaration(fn.parent) ? fn.parent : fn;
-  return ts.isClassLike(member.parent) ? member.parent : undefined;
-}
-
-/** `tell = async () => …` and `tell: (x: X) => void`: the function behind a property. */
-function signatureOf(member: ts.Node): ts.Node {
-  if (ts.isPropertyDeclaration(member) && member.initializer !== undefined && isFn(member.initializer))
-    return member.initializer;
-  if (
-    (ts.isVariableDeclaration(member) || ts.isPropertyAssignment(member)) &&
-    member.initializer !== undefined &&
-    isFn(member.initializer)
-  )
-    return member.initializer;
-  if (
-    (ts.isPropertySignature(member) || ts.isPropertyDeclaration(member)) &&
-    member.type !== undefined &&
-    ts.isFunctionTypeNode(member.type)
-  )
-    return member.type;
-  return member;
-}
-
-function bodyOf(member: ts.Node): Fn | undefined {
-  return isFn(member) && member.body !== undefined ? member : undefined;
-}
-
-function callOf(node: ts.Node): ts.CallExpression | undefined {
-  let n = node;
-  while (ts.isParenthesizedExpression(n.parent) || ts.isNonNullExpression(n.parent)) n = n.parent;
-  const { parent } = n;
-  return ts.isCallExpression(parent) && bare(parent.expression) === node ? parent : undefined;
-}
-
-function isMember(fn: Fn): boolean {
-  return ownerOf(fn) !== undefined || ts.isPropertyAssignment(fn.parent);
-}
-
-function importedNames(file: ts.SourceFile): ReadonlySet<string> {
-  const bound = file.statements.flatMap((s) =>
-    ts.isImportDeclaration(s) ? (s.importClause?.namedBindings ?? []) : [],
-  );
-  return new Set(bound.flatMap((b) => (ts.isNamedImports(b) ? b.elements.map((e) => e.name.text) : [])));
-}
-
-/** A call that leaves out the argument of this number. */
-function isShort(call: ts.CallExpression, index: number): boolean {
-  return call.arguments.length <= index && !call.arguments.some(ts.isSpreadElement);
-}
-
-/** A name that only declares, imports or exports. */
-function isNameOnly(node: ts.Node): boolean {
-  const { parent } = node;
-  if (ts.isImportSpecifier(parent) || ts.isExportSpecifier(parent) || ts.isImportClause(parent)) return true;
-  if (ts.isExportAssignment(parent)) return true;
-  if (ts.isShorthandPropertyAssignment(parent)) return isExport(parent.parent);
-  const named = parent as { readonly name?: ts.Node };
-  return named.name === node && !ts.isPropertyAccessExpression(parent);
-}
-
-/** `module.exports = x`, `exports.x = x`, and the object in `module.exports = { x }`. */
-function isExport(node: ts.Node): boolean {
-  const held = ts.isPropertyAssignment(node.parent) ? node.parent.parent : node;
-  const { parent } = held;
-  if (ts.isExportAssignment(parent)) return true;
-  if (!ts.isBinaryExpression(parent)) return false;
-  const left = parent.left.getText();
-  return /^(?:module\.)?exports(?:\.|$)/.test(left);
-}
-
-/** `export default` of a function or of its name: others may call it anything. */
-function isDefaultExport(fn: Fn, name: string): boolean {
-  return fn.getSourceFile().statements.some((statement) => {
-    if (ts.isExportAssignment(statement))
-      return ts.isIdentifier(statement.expression) && statement.expression.text === name;
-    if (statement !== fn || !ts.canHaveModifiers(statement)) return false;
-    return ts.getModifiers(statement)?.some((m) => m.kind === ts.SyntaxKind.DefaultKeyword) === true;
-  });
-}
-
-/** The parameters by number: another one would be read there, too. */
-function usesArguments(fn: Fn): boolean {
-  let found = false;
-  eachOwnNode(fn, (n) => {
-    if (ts.isIdentifier(n) && n.text === 'arguments') found = true;
-  });
-  return found;
-}
-
-const GENERATED = /@generated\b|do not edit|auto-?generated/i;
-
-/** A header that says that the next run of a generator would undo an edit. */
-export function generatedObstacle(file: ts.SourceFile): Obstacle | undefined {
-  const head = file.text.slice(0, 600).split('\n').slice(0, 10);
-  const line = head.find((l) => /^\s*(?:\/\/|\/?\*|#)/.test(l) && GENERATED.test(l));
-  return line === undefined ? undefined : { code: 'generated-file', what: line.trim().slice(0, 80) };
 }
