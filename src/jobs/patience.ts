@@ -71,7 +71,7 @@ function isPool(db: Queryable): db is Pool {
  * The server refused the statement: the connection is as good as before. Not so after class 57, its farewell, nor when it
  * takes no writes (25006): it was demoted, and the same address leads to the new primary by now.
  */
-function isAnswer(error: unknown): boolean {
+export function isAnswer(error: unknown): boolean {
   const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
   return typeof code === 'string' && /^(?!57|08|25006)[0-9A-Z]{5}$/.test(code);
 }

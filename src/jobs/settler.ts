@@ -1,13 +1,13 @@
 /**
- * Writes outcomes, many at a time: while one write is under way the next batch gathers. What the fence refuses is
- * reported as lost and never written again; what the database could not be asked is tried again until the lease's local
- * deadline.
+ * Writes outcomes, many at a time: while one write is under way the next batch gathers. A few completions go with the
+ * worker's next claim when that is about to come. What the fence refuses is reported as lost and never written again; what
+ * the database could not be asked is tried again until the lease's local deadline.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import type { Outcome } from './settle.js';
-import type { Held, Store } from './store.js';
+import type { Completion, Held, Store } from './store.js';
 
 /** A job that ended, and what to write. */
 export interface Settlement {
@@ -26,8 +26,10 @@ export interface SettlerOptions {
   readonly onError: (error: unknown) => void;
   /** Whose rows go when they are done. */
   readonly removes: (job: ClaimedJob) => boolean;
-  /** Rows of one statement. Default MAX_SETTLE. */
+  /** Rows of one statement. Default MAX_SETTLE. 1: none goes with a claim. */
   readonly batch?: number;
+  /** Will the worker claim within some ms? Default: never. */
+  readonly claimsSoon?: () => boolean;
 }
 
 /** Rows of one statement, as many as one claim brings; also bounds how long their locks are held. */
@@ -36,9 +38,16 @@ export const MAX_SETTLE = 1_000;
 const LANES = 4;
 const MANY = 100;
 const MAX_BACKOFF_MS = 1_000;
+/** So many go with a claim: settling and claiming side by side is faster when both are long. */
+const MAX_RIDERS = 100;
+/** A completion waits for its claim so long at most: what a crash makes run again, too. */
+const MAX_RIDE_MS = 20;
 
 export class Settler {
   #queue: Settlement[] = [];
+  /** Completions that wait for the next claim. */
+  #riders: Settlement[] = [];
+  #ride: NodeJS.Timeout | undefined;
   #flushing: Promise<void> | undefined;
   readonly #options: SettlerOptions;
 
@@ -48,18 +57,62 @@ export class Settler {
 
   /** Settlements not yet written. */
   get pending(): number {
-    return this.#queue.length;
+    return this.#queue.length + this.#riders.length;
   }
 
   push(settlement: Settlement): void {
     settlement.run.settling = true;
-    this.#queue.push(settlement);
-    this.#flushing ??= this.#flush();
+    const { batch = MAX_SETTLE, claimsSoon } = this.#options;
+    if (batch === 1 || !claimsSoon?.() || this.#writeOf(settlement) !== 'complete') {
+      this.#enqueue([settlement]);
+      return;
+    }
+    this.#riders.push(settlement);
+    if (this.#riders.length >= Math.min(MAX_RIDERS, batch)) this.flush();
+    else this.#ride ??= setTimeout(() => this.flush(), MAX_RIDE_MS);
+  }
+
+  /** Those that go with the claim that is about to be sent. The caller says what became of them: `wrote` or `putBack`. */
+  take(): Settlement[] {
+    this.#endRide();
+    const riders = this.#withoutExpired(this.#riders);
+    this.#riders = [];
+    return riders;
+  }
+
+  /** A claim that took these along has answered, with the ids that were written. */
+  wrote(taken: readonly Settlement[], ids: readonly string[]): void {
+    const written = ids.length < taken.length ? new Set(ids) : undefined;
+    for (const settlement of taken)
+      this.#options.onSettled(settlement, written === undefined || written.has(settlement.run.job.id));
+  }
+
+  /** The claim that took them along failed: they are written by themselves. */
+  putBack(taken: readonly Settlement[]): void {
+    this.#enqueue(taken);
+  }
+
+  /** No claim will come soon: what waits for it is written now. */
+  flush(): void {
+    this.#endRide();
+    this.#enqueue(this.#riders.splice(0));
   }
 
   /** Resolves when all that was pushed is written or lost. */
   async drained(): Promise<void> {
+    this.flush();
     while (this.#flushing !== undefined) await this.#flushing;
+  }
+
+  #enqueue(settlements: readonly Settlement[]): void {
+    if (settlements.length === 0) return;
+    this.#queue.push(...settlements);
+    this.#flushing ??= this.#flush();
+  }
+
+  #endRide(): void {
+    clearTimeout(this.#ride);
+    this.#ride = undefined;
   }
 
   async #flush(): Promise<void> {
@@ -67,7 +120,7 @@ export class Settler {
     await new Promise((resolve) => setImmediate(resolve));
     let backoffMs = 20;
     while (this.#queue.length > 0) {
-      this.#dropExpired();
+      this.#queue = this.#withoutExpired(this.#queue);
       const { batch = MAX_SETTLE } = this.#options;
       const taken = this.#queue.slice(0, batch >= MANY ? batch : batch * LANES);
       const lanes = Array.from({ length: Math.ceil(taken.length / batch) }, (_, lane) => {
@@ -84,13 +137,14 @@ export class Settler {
   }
 
   /** Past its deadline a job may be somebody else's: the reaper decides, not we. */
-  #dropExpired(): void {
+  #withoutExpired(settlements: Settlement[]): Settlement[] {
     const now = performance.now();
-    const expired = this.#queue.filter(({ run }) => run.lost || run.deadlineAt <= now);
-    if (expired.length === 0) return;
+    const expired = settlements.filter(({ run }) => run.lost || run.deadlineAt <= now);
+    if (expired.length === 0) return settlements;
     const gone = new Set(expired);
-    this.#queue = this.#queue.filter((s) => !gone.has(s));
+    const left = settlements.filter((s) => !gone.has(s));
     for (const settlement of expired) this.#options.onSettled(settlement, false);
+    return left;
   }
 
   /** Writes a batch, a statement for each kind of outcome; answers what could not be asked. */
@@ -108,15 +162,13 @@ export class Settler {
   }
 
   async #writeSame(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
-    const { store, db, onSettled, onError } = this.#options;
+    const { store, db, onError } = this.#options;
     try {
       const rows = same.map(rowOf);
       // The rows of one call share the outcome's type, so each has what its statement needs.
       const write = store[as] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
       const written = await write(db, rows);
-      const ids = written.length < same.length ? new Set(written) : undefined;
-      for (const settlement of same)
-        onSettled(settlement, ids === undefined || ids.has(settlement.run.job.id));
+      this.wrote(same, written);
       return [];
     } catch (error) {
       onError(error);
@@ -150,10 +202,19 @@ export class Settler {
 }
 
 /** What its statement needs. Most outcomes are completions: with a spread each took the worker 1.6 us of 6.6 more. */
-function rowOf({ run, outcome }: Settlement): Held & { readonly resultText?: string | null } {
+function rowOf({ run, outcome }: Settlement): Held {
   const { id, leaseToken } = run.job;
-  if (outcome.type === 'complete') return { id, leaseToken, resultText: outcome.resultText };
+  if (outcome.type === 'complete') {
+    const { resultText } = outcome;
+    const completion: Completion = { id, leaseToken, resultText };
+    return completion;
+  }
   return { ...outcome, id, leaseToken };
+}
+
+/** Of what `take` gave. */
+export function completionsOf(taken: readonly Settlement[]): Completion[] {
+  return taken.map((settlement) => rowOf(settlement) as Completion);
 }
 
 /** The same outcome with no text of a handler's in it; null when there is none already. */

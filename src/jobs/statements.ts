@@ -1,7 +1,7 @@
 /**
  * Every statement on the jobs table, by name, each with one sentence. Text is constant once the schema is known;
- * values travel as parameters. The claim itself is a function, migrations/002_functions.sql, because its plan must be
- * pinned without session state; `claim` below calls it. store.ts is the only file that runs these.
+ * values travel as parameters. The claim itself is a function, migrations/024_finish_and_claim.sql, because its plan must be
+ * pinned without session state; `finishAndClaim` below calls it. store.ts is the only file that runs these.
  *
  * Every write by a worker is fenced: `id and state = 'running' and lease_token = mine` (`held` below). No row back means
  * the lease is lost; the write must not be repeated.
@@ -192,14 +192,22 @@ from unnest($1::text[]) with ordinality as input (input, position)
 order by position`,
 
     /**
-     * THE CLAIM. Leases up to $4 due jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i], behind the floors $7. $8: what
-     * kinds ask for beyond the usual; $9: begin with what has waited longest (migrations/011_claim.sql).
+     * THE CLAIM. Leases up to $7 due jobs to worker $8 for $9 ms, at most $5[i] of kind $4[i], behind the floors $10 to $13.
+     * $14: what kinds ask for beyond the usual; $15: a part of them from what has waited longest. Before that, running ->
+     * done for $1 to $3 as `finish` does (migrations/024_finish_and_claim.sql).
      */
-    claim: `
-select ${claimedColumns('$1::text[]')}
-from ${claim}`,
+    finishAndClaim: `
+select id, payload as "payloadText", body, numbers, rest, finished
+from ${s}.finish_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9 * interval '1 millisecond', $10, $11, $12, $13, $14, $15)`,
 
-    /** The same, answered as one text. */
+    /** Is a due job of the kinds $1 before one of the floors $2 to $5? */
+    late: `
+select ${s}.late($1, $2, $3, $4, $5) as late`,
+
+    /**
+     * A claim of many, answered as one text: up to $4 jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i], behind the jobs
+     * $7; $8 and $9 as above (migrations/011_claim.sql).
+     */
     claimMany: claimedText(claim, '$1::text[]'),
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
@@ -267,16 +275,12 @@ set locked_until = clock_timestamp() + $3 * interval '1 millisecond'
 where ${held}
 returning j.id::text`,
 
-    /** running -> done. Their ids come as one text: a thousand rows cost this side more than the rest of the answer. */
-    complete: `
-with completed as (
-  update ${jobs} j
-  set state = 'done', finished_at = clock_timestamp(), ${lease}
-  where ${held}
-  returning j.id
-)
-select string_agg(completed.id::text, ',') as ids
-from completed`,
+    /**
+     * running -> done, with each job's result where there is one. Their ids come as one text: a thousand rows cost this side
+     * more than the rest of the answer.
+     */
+    finish: `
+select ${s}.finish($1, $2, $3) as ids`,
 
     /** running -> done and gone at once: a row that nobody asks for again (settle.ts). */
     completeAndRemove: `
@@ -287,17 +291,6 @@ with removed as (
 )
 select string_agg(removed.id::text, ',') as ids
 from removed`,
-
-    /** running -> done, with each job's result. */
-    completeWithResults: `
-with completed as (
-  update ${jobs} j
-  set state = 'done', finished_at = clock_timestamp(), result = ${nth(3, 'text')}::jsonb, ${lease}
-  where ${held}
-  returning j.id
-)
-select string_agg(completed.id::text, ',') as ids
-from completed`,
 
     /**
      * running -> ready, after a delay, the failure noted. The attempt was counted at the claim. Not solo any more: it came

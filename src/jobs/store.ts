@@ -11,6 +11,7 @@ import {
   claimedJob,
   claimedMany,
 } from './claimed.js';
+import type { Floor } from './floors.js';
 import type {
   ClaimedJob,
   Enqueued,
@@ -33,6 +34,21 @@ import { storableText } from './text.js';
 export interface Held {
   readonly id: string;
   readonly leaseToken: string;
+}
+
+/** A job that is done; its result as JSON, or null. */
+export interface Completion extends Held {
+  readonly resultText: string | null;
+}
+
+/** What a worker asks of a claim. */
+export interface ClaimOrder {
+  readonly demands: readonly KindDemand[];
+  readonly total: number;
+  readonly worker: string;
+  readonly leaseMs: number;
+  readonly floors: readonly Floor[];
+  readonly oldest: boolean;
 }
 
 /** Why an attempt failed; already storable (settle.ts). */
@@ -265,24 +281,46 @@ function compareNumbers(a: string, b: string): number {
   return a.length - b.length || (a < b ? -1 : a > b ? 1 : 0);
 }
 
+/** Ids, tokens and results as the function finish takes them. */
+function completions(ended: readonly Completion[]): unknown[] {
+  const mine = inOrder(ended);
+  const results = mine.some((h) => h.resultText !== null) ? mine.map((h) => h.resultText) : null;
+  return [ids(mine), tokens(mine), results];
+}
+
+/**
+ * By kind and falling priority, as the claim walks. A run_at comes as float8 ms, which is exact to less than half a us until
+ * the year 2100.
+ */
+function floorValues(floors: readonly Floor[], kinds: readonly string[]): unknown[] {
+  const sorted = floors
+    .map((floor) => ({ ...floor, at: kinds.indexOf(floor.kind) + 1 }))
+    .filter(({ at }) => at > 0)
+    .sort((a, b) => a.at - b.at || b.priority - a.priority);
+  return [
+    sorted.map(({ at }) => at),
+    sorted.map(({ priority }) => priority),
+    sorted.map(({ runAtMs }) => Math.round(runAtMs * 1_000)),
+    sorted.map(({ id }) => id),
+  ];
+}
+
+/** By kind as asked, falling priority, run_at and id. Mostly they are in order already. */
+function inTableOrder(jobs: ClaimedJob[], kinds: readonly string[]): ClaimedJob[] {
+  const order = (a: ClaimedJob, b: ClaimedJob): number =>
+    (a.kind === b.kind ? 0 : kinds.indexOf(a.kind) - kinds.indexOf(b.kind)) ||
+    b.priority - a.priority ||
+    a.runAtMs - b.runAtMs ||
+    compareNumbers(a.id, b.id);
+  for (let i = 1; i < jobs.length; i += 1)
+    if (order(jobs[i - 1] as ClaimedJob, jobs[i] as ClaimedJob) > 0) return jobs.sort(order);
+  return jobs;
+}
+
 /** Rules by kind, as JSON. */
 function rulesOf(demands: readonly KindDemand[]): string {
   if (demands.every(({ rule }) => rule === undefined)) return '{}';
   return JSON.stringify(Object.fromEntries(demands.map(({ kind, rule }) => [kind, rule])));
-}
-
-function claimValues(
-  demands: readonly KindDemand[],
-  total: number,
-  worker: string,
-  leaseMs: number,
-  floors: readonly string[],
-  oldest: boolean,
-): unknown[] {
-  const kinds = demands.map((d) => d.kind);
-  const limits = demands.map((d) => d.limit);
-  const parks = demands.map((d) => d.park);
-  return [kinds, limits, parks, total, worker, leaseMs, floors, rulesOf(demands), oldest];
 }
 
 /** A column of a batch; null when no job has it, which costs neither side anything. */
@@ -477,9 +515,9 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     },
 
     /**
-     * Leases due jobs: at most `total`, of each kind at most its limit, in the order of `demands`. `floors`: ids of jobs
-     * claimed before, one a kind and priority, behind which to start (floors.ts). `oldest`: begin with those that have
-     * waited longest, whatever their priority, up to a tenth of each kind.
+     * Leases due jobs: at most `total`, of each kind at most its limit; in the order of `demands`, then of the table.
+     * `floors`: where each kind and priority starts (floors.ts). `oldest`: up to a tenth of each kind comes from the priority
+     * whose first job has waited longest.
      */
     async claim(
       db: Queryable,
@@ -487,26 +525,53 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       total: number,
       worker: string,
       leaseMs: number,
-      floors: readonly string[] = [],
+      floors: readonly Floor[] = [],
       oldest = false,
     ): Promise<ClaimedJob[]> {
-      const values = claimValues(demands, total, worker, leaseMs, floors, oldest);
-      const kinds = demands.map((d) => d.kind);
-      return (await rows<ClaimedRow>(db, sql.claim, values)).map((row) => claimedJob(row, kinds));
+      const asked = { demands, total, worker, leaseMs, floors, oldest };
+      return (await this.finishAndClaim(db, [], asked)).jobs;
     },
 
-    /** The same; for hundreds of jobs it is cheaper. */
-    async claimMany(
+    /** The same with `complete` before it, in one statement: the ids that it changed, and the jobs that are leased now. */
+    async finishAndClaim(
       db: Queryable,
-      demands: readonly KindDemand[],
-      total: number,
-      worker: string,
-      leaseMs: number,
-      floors: readonly string[],
-      oldest: boolean,
-    ): Promise<ClaimedMany> {
-      const values = claimValues(demands, total, worker, leaseMs, floors, oldest);
+      ended: readonly Completion[],
+      { demands, total, worker, leaseMs, floors, oldest }: ClaimOrder,
+    ): Promise<{ readonly finished: readonly string[]; readonly jobs: ClaimedJob[] }> {
       const kinds = demands.map((d) => d.kind);
+      const limits = demands.map((d) => d.limit);
+      const parks = demands.map((d) => d.park);
+      const claim = [kinds, limits, parks, total, worker, leaseMs];
+      const values = [
+        ...completions(ended),
+        ...claim,
+        ...floorValues(floors, kinds),
+        rulesOf(demands),
+        oldest,
+      ];
+      const answer = await rows<ClaimedRow & { readonly finished: string | null }>(
+        db,
+        sql.finishAndClaim,
+        values,
+      );
+      const first = ended.length > 0 ? answer.shift() : undefined;
+      const jobs = answer.map((row) => claimedJob(row, kinds));
+      return { finished: first?.finished?.split(',') ?? [], jobs: inTableOrder(jobs, kinds) };
+    },
+
+    /** Is there a due job before one of these floors? */
+    async late(db: Queryable, floors: readonly Floor[]): Promise<boolean> {
+      const kinds = [...new Set(floors.map(({ kind }) => kind))];
+      const asked = [kinds, ...floorValues(floors, kinds)];
+      return (await rows<{ late: boolean }>(db, sql.late, asked))[0]?.late ?? false;
+    },
+
+    /** The claim alone; for hundreds of jobs it is cheaper. */
+    async claimMany(db: Queryable, order: ClaimOrder): Promise<ClaimedMany> {
+      const { demands, total, worker, leaseMs, floors, oldest } = order;
+      const kinds = demands.map((d) => d.kind);
+      const asked = [kinds, demands.map((d) => d.limit), demands.map((d) => d.park), total, worker, leaseMs];
+      const values = [...asked, floors.map(({ id }) => id), rulesOf(demands), oldest];
       return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
     },
 
@@ -544,12 +609,8 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return returnedIds(db, sql.extend, [ids(mine), tokens(mine), leaseMs]);
     },
 
-    complete(db: Queryable, held: readonly (Held & { readonly resultText: string | null })[]) {
-      const mine = inOrder(held);
-      if (mine.every((h) => h.resultText === null))
-        return joinedIds(db, sql.complete, [ids(mine), tokens(mine)]);
-      const results = mine.map((h) => h.resultText);
-      return joinedIds(db, sql.completeWithResults, [ids(mine), tokens(mine), results]);
+    complete(db: Queryable, held: readonly Completion[]) {
+      return joinedIds(db, sql.finish, completions(held));
     },
 
     /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). */

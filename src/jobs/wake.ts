@@ -70,12 +70,16 @@ export class Wake {
     if (this.#announcedAt > 0) await this.awake();
   }
 
-  /** Nothing is due: say so, at most every third of an announcement's time. True when it was said just now. */
-  async asleep(): Promise<boolean> {
+  /**
+   * Nothing is due: say so, at most every third of an announcement's time, and for the first time only when it is `quiet`,
+   * too. True when it was said for the first time just now.
+   */
+  async asleep(quiet: boolean): Promise<boolean> {
     const { store, db, worker } = this.#options;
     const now = performance.now();
     if (!this.#hears || this.#stormy() || now - this.#announcedAt < ANNOUNCE_MS / 3) return false;
     const first = now - this.#announcedAt >= ANNOUNCE_MS;
+    if (first && !quiet) return false;
     await store.sleepUntil(db, worker, ANNOUNCE_MS);
     this.#announcedAt = now;
     return first;

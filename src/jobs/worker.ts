@@ -5,21 +5,29 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { errorFields, type Log, SILENT, unfailing } from '../log.js';
-import { Floors } from './floors.js';
+import { type Floor, Floors } from './floors.js';
 import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import type { KindLimits } from './kind-limits.js';
 import { Leases } from './leases.js';
-import { hearErrors, patient } from './patience.js';
+import { hearErrors, isAnswer, patient } from './patience.js';
 import { FailureRamp, ReturnRamp } from './ramp.js';
 import type { Retention } from './retention.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { type HandlerEnd, leavesNothing, type Outcome, RetryAfter, settle } from './settle.js';
-import { MAX_SETTLE, Settler } from './settler.js';
+import { completionsOf, MAX_SETTLE, Settler } from './settler.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
-import { createStore, type Fired, type KindDemand, type KindRule, type Reaped, type Store } from './store.js';
+import {
+  type ClaimOrder,
+  createStore,
+  type Fired,
+  type KindDemand,
+  type KindRule,
+  type Reaped,
+  type Store,
+} from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { type ListenClient, Wake } from './wake.js';
@@ -98,8 +106,14 @@ const MANY = 250;
 /** So many full claims in a row are a backlog. One alone says little: with one slot every claim is full. */
 const BACKLOG_CLAIMS = 5;
 const MAX_BACKOFF_MS = 10_000;
-/** One claim of so many may begin with what has waited longest, so that a low priority never starves. */
+/** One claim of so many may take some of what has waited longest, so that a low priority never starves. */
 const RESERVE_EVERY = 10;
+const RESERVE_MS = 500;
+/** While jobs come one after the other, claims come so often: fewer, of more jobs each, where they come fast. */
+const MANY_AT_ONCE = 5;
+const MAX_BUSY_POLL_MS = 10;
+/** Only after so long without a job is it said that this worker sleeps: a thousand jobs a second notified 120 times each. */
+const QUIET_MS = 20;
 /** A limit that is used up is looked at again after so long at most: nobody notifies of it. */
 const LIMITED_POLL_MS = 200;
 /** A claim whose answer comes later than that gives its jobs back. Less than the patience below, or none came. */
@@ -125,16 +139,24 @@ interface Kind {
   running: number;
 }
 
-interface Claim {
-  readonly demands: readonly KindDemand[];
-  readonly wanted: number;
-  readonly floors: readonly string[];
-  readonly oldest: boolean;
+interface Claim extends ClaimOrder {
+  /** As many as there can come at most. */
+  readonly asked: number;
 }
 
 function demandOf(kind: string, { options, rule }: Kind, limit: number): KindDemand {
   const demand = { kind, limit, park: options.onLeaseExpired === 'park' };
   return rule === undefined ? demand : { ...demand, rule };
+}
+
+/** Something may have been left behind: in all, or of one kind. */
+function filledOne(claimed: readonly ClaimedJob[], { demands, asked }: Claim): boolean {
+  if (claimed.length === 0) return false;
+  if (claimed.length >= asked) return true;
+  if (demands.length === 1) return false;
+  const counts = new Map<string, number>();
+  for (const { kind } of claimed) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return demands.some(({ kind, limit }) => (counts.get(kind) ?? 0) >= limit);
 }
 
 /** A provider that says when to come again is there. */
@@ -175,8 +197,15 @@ class JobWorker implements Worker {
   #fullClaims = 0;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
   readonly #floors = new Floors();
-  /** Claims since the last one that began with what had waited longest. */
+  /** A look before the floors is under way. */
+  #looking = false;
+  /** Claims since the last one that took some of what had waited longest, and when that was. */
   #sinceReserve = 0;
+  #reserveAt = Number.NEGATIVE_INFINITY;
+  /** When a claim last brought something. */
+  #lastJobAt = Number.NEGATIVE_INFINITY;
+  /** The next claim is under way or comes within some ms. */
+  #claimsSoon = false;
   #idlePollMs = MIN_CLAIM_MS;
   readonly #solo: SoloPatience;
   /** Nothing was due at the last look. */
@@ -214,6 +243,8 @@ class JobWorker implements Worker {
     this.#leases = new Leases({ ...shared, leaseMs: this.#leaseMs, onLost: (run) => this.#lost(run) });
     this.#settler = new Settler({
       ...shared,
+      // Who claims many at once settles beside that.
+      claimsSoon: () => this.#claimsSoon && this.#concurrency < 2 * MANY,
       batch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
       removes: (job) => !this.#kind(job.kind).keepDone && leavesNothing(job),
       onSettled: ({ run, outcome }, written) => {
@@ -297,6 +328,8 @@ class JobWorker implements Worker {
         await this.#turn();
         backoffMs = 50;
       } catch (error) {
+        this.#claimsNotSoon();
+        this.#floors.startAtHead();
         this.#databaseError(error);
         this.#return.lost();
         // Jittered, so that a fleet does not come back in step.
@@ -304,13 +337,18 @@ class JobWorker implements Worker {
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
       }
     }
+    this.#claimsNotSoon();
   }
 
   /** One look at the situation: wait, or claim. */
   async #turn(): Promise<void> {
     const nudges = this.#nudged.fired;
     if (this.#solo.shouldLook(performance.now())) await this.#lookForSolo(false);
-    if (this.#solo.waiting && (await this.#soloTurn())) return;
+    if (this.#solo.waiting) {
+      this.#claimsNotSoon();
+      if (await this.#soloTurn()) return;
+    }
+    this.#claimsSoon = true;
     const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
     const slots = this.#return.slots(this.#concurrency, performance.now());
     const free = slots - this.#executing.size - unsettled - this.#arriving;
@@ -326,23 +364,71 @@ class JobWorker implements Worker {
       wanted,
       demands.reduce((sum, demand) => sum + demand.limit, 0),
     );
-    const sentAt = performance.now();
-    const floors = this.#floors.at(sentAt);
-    this.#sinceReserve += 1;
-    const oldest = floors.length === 0 && this.#sinceReserve >= RESERVE_EVERY;
-    if (oldest) this.#sinceReserve = 0;
-    const claim = { demands, wanted, floors, oldest };
+    const claim = this.#nextClaim(demands, wanted, asked);
     const claimed = await (wanted < MANY ? this.#claimFew(claim) : this.#claimMany(claim));
+    if (claimed === null) return;
     if (claimed > 0) this.#idle = false;
     this.#fullClaims = claimed >= asked ? this.#fullClaims + 1 : 0;
     if (this.#fullClaims === BACKLOG_CLAIMS) void this.#wakeUp?.awake();
     if (this.#fullClaims > 0) return;
-    if (claimed > 0) this.#idlePollMs = MIN_CLAIM_MS;
+    if (claimed > 0) this.#idlePollMs = claimed < MANY_AT_ONCE ? MIN_CLAIM_MS : MAX_BUSY_POLL_MS;
     else if (this.#executing.size === 0 && (await this.#nothingElse())) this.#emit?.({ type: 'idle' });
     // Said just now: one more look, for what was enqueued while nobody was to be notified.
-    if (claimed === 0 && (await this.#wakeUp?.asleep())) return;
-    await this.#nudged.wait(this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs, nudges);
+    const quietMs = performance.now() - this.#lastJobAt;
+    if (claimed === 0 && (await this.#wakeUp?.asleep(quietMs >= QUIET_MS))) return;
+    const waitMs = this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs;
+    if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
+    await this.#nudged.wait(waitMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
+  }
+
+  /** Where it starts, and whether somebody looks before that or takes of what has waited longest. */
+  #nextClaim(demands: readonly KindDemand[], total: number, asked: number): Claim {
+    const now = performance.now();
+    const look = this.#floors.shouldLook(now);
+    // After a claim that found nothing nobody waits for this one.
+    if (look && (this.#floors.cheap || this.#lastJobAt < this.#lastClaimAt)) this.#floors.startAtHead();
+    const floors = this.#floors.next();
+    if (look && floors.length > 0) void this.#lookBefore(floors);
+    this.#sinceReserve += 1;
+    const oldest =
+      this.#fullClaims > 0 && this.#sinceReserve >= RESERVE_EVERY && now - this.#reserveAt >= RESERVE_MS;
+    if (oldest) {
+      this.#sinceReserve = 0;
+      this.#reserveAt = now;
+    }
+    return { demands, total, asked, worker: this.#name, leaseMs: this.#leaseMs, floors, oldest };
+  }
+
+  #learned(claim: Claim, jobs: readonly ClaimedJob[], all: boolean, sentAt: number): void {
+    const now = performance.now();
+    if (jobs.length > 0) this.#lastJobAt = now;
+    if (claim.floors.length === 0) this.#floors.looked(sentAt, now, false);
+    else this.#floors.took(now - sentAt);
+    this.#floors.claimed(jobs, all);
+  }
+
+  /** Beside the claims: beside an open snapshot it takes its time, and nobody shall wait for it. */
+  async #lookBefore(floors: readonly Floor[]): Promise<void> {
+    if (this.#looking) return;
+    this.#looking = true;
+    const sentAt = performance.now();
+    try {
+      const found = await within(this.#store.late(this.#db, floors), MAX_CLAIM_MS);
+      this.#floors.looked(sentAt, performance.now(), found);
+      if (found) this.#nudged.fire();
+    } catch (error) {
+      this.#floors.looked(sentAt, performance.now(), true);
+      this.#databaseError(error);
+    } finally {
+      this.#looking = false;
+    }
+  }
+
+  /** What ended is written by itself. */
+  #claimsNotSoon(): void {
+    this.#claimsSoon = false;
+    this.#settler.flush();
   }
 
   /** True when no job waits to run alone either. Asked when the worker falls idle, then as often as by a busy one. */
@@ -368,14 +454,28 @@ class JobWorker implements Worker {
     return { options, rule, keepDone, ramp, running: 0 };
   }
 
-  /** How many came. */
-  async #claimFew({ demands, wanted, floors, oldest }: Claim): Promise<number> {
+  /** With what has ended in the same statement. How many came; null when the database refused that: then they go apart. */
+  async #claimFew(claim: Claim): Promise<number | null> {
     const sentAt = performance.now();
-    const jobs = await this.#claim((db) => {
-      return this.#store.claim(db, demands, wanted, this.#name, this.#leaseMs, floors, oldest);
-    });
-    this.#floors.claimed(jobs, floors, sentAt, performance.now());
-    return jobs.length;
+    const ended = this.#settler.take();
+    const rows = completionsOf(ended);
+    let finished: readonly string[] = [];
+    try {
+      const jobs = await this.#claim(async (db) => {
+        const answer = await this.#store.finishAndClaim(db, rows, claim);
+        finished = answer.finished;
+        return answer.jobs;
+      });
+      this.#settler.wrote(ended, finished);
+      const limited = claim.demands.some(({ rule }) => rule !== undefined);
+      this.#learned(claim, jobs, !limited && !filledOne(jobs, claim), sentAt);
+      return jobs.length;
+    } catch (error) {
+      this.#settler.putBack(ended);
+      if (claim.floors.length === 0) this.#floors.startAtHead();
+      if (ended.length > 0 && isAnswer(error)) return null;
+      throw error;
+    }
   }
 
   /** Claims, and has the jobs started. Local deadlines count from before the request. */
@@ -396,13 +496,10 @@ class JobWorker implements Worker {
    * The same for many: taking them apart waits for the next turn, too, so that the server has the next claim while this
    * process is at work. How many came.
    */
-  async #claimMany({ demands, wanted, floors, oldest }: Claim): Promise<number> {
+  async #claimMany(claim: Claim): Promise<number> {
     const sentAt = performance.now();
-    const many = await this.#answer(
-      this.#store.claimMany(this.#db, demands, wanted, this.#name, this.#leaseMs, floors, oldest),
-      (late) => late.jobs(),
-    );
-    this.#floors.claimed(many.last(), floors, sentAt, performance.now());
+    const many = await this.#answer(this.#store.claimMany(this.#db, claim), (late) => late.jobs());
+    this.#learned(claim, many.last(), false, sentAt);
     if (many.count === 0) return 0;
     const byKind = many.byKind();
     for (const [kind, count] of byKind) this.#kind(kind).running += count;
@@ -411,7 +508,7 @@ class JobWorker implements Worker {
       for (const [kind, count] of byKind) this.#kind(kind).running -= count;
       this.#arriving = 0;
       const jobs = many.jobs();
-      this.#floors.more(jobs);
+      this.#floors.claimed(jobs, false);
       const runs = this.#take(jobs, sentAt);
       // Lost first: an execution then ends before it starts.
       const givenBack = this.#stopping ? this.#giveBack(runs) : undefined;

@@ -16,6 +16,10 @@ const MANY = 600;
 const demands = (limits: Readonly<Record<string, number>>) =>
   Object.entries(limits).map(([kind, limit]) => ({ kind, limit, park: false }));
 
+const order = (wanted: ReturnType<typeof demands>) => ({
+  ...{ demands: wanted, total: MANY, worker: 'w1', leaseMs: 30_000, floors: [], oldest: false },
+});
+
 /** What differs from claim to claim. */
 const withoutLease = ({ leaseToken, ...job }: ClaimedJob) => {
   expect(leaseToken).toMatch(/^\d+$/);
@@ -47,12 +51,12 @@ test('every field as a claim of few brings it, in its order, whatever stands in 
   const few = await db.store.claim(client, wanted, MANY, 'w1', 30_000);
   await client.query('rollback');
   expect(few).toHaveLength(15);
-  const many = await db.store.claimMany(db.pool, wanted, MANY, 'w1', 30_000, [], false);
+  const many = await db.store.claimMany(db.pool, order(wanted));
   expect(many.count).toBe(15);
   expect(Object.fromEntries(many.byKind())).toEqual({ a: 13, b: 2 });
   expect(many.jobs().map(withoutLease)).toEqual(few.map(withoutLease));
   expect(many.last().map(withoutLease)).toEqual(few.slice(-1).map(withoutLease));
-  const none = await db.store.claimMany(db.pool, wanted, MANY, 'w1', 30_000, [], false);
+  const none = await db.store.claimMany(db.pool, order(wanted));
   expect([none.count, none.last(), none.jobs()]).toEqual([0, [], []]);
 });
 
@@ -60,7 +64,7 @@ test('only long ones, and only one', async () => {
   const long = Array.from({ length: 3 }, (_, n) => ({ n, long: 'x'.repeat(3_000) }));
   for (const payloads of [long, [{ n: 'one' }]]) {
     const ids = await db.put('a', payloads);
-    const many = await db.store.claimMany(db.pool, demands({ a: 9 }), MANY, 'w1', 30_000, [], false);
+    const many = await db.store.claimMany(db.pool, order(demands({ a: 9 })));
     expect(many.count).toBe(ids.length);
     const jobs = many.jobs();
     expect(jobs.map(({ id }) => id)).toEqual(ids);

@@ -289,7 +289,7 @@ describe('a worker that is gone', () => {
     const slow: Queryable = {
       query: async (text, values) => {
         if (text.includes('as waiting')) looks += 1;
-        if (text.includes(`set state = 'done'`)) await new Promise((resolve) => setTimeout(resolve, 300));
+        if (text.includes('.finish(')) await new Promise((resolve) => setTimeout(resolve, 300));
         return db.pool.query(text, values);
       },
     };

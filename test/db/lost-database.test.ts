@@ -159,34 +159,44 @@ describe('connections that end', () => {
     await pool.end();
   });
 
-  test('the reply to a finished write is lost with its connection: the job is done, once, and not run again', async () => {
-    const proxy = await startFaultProxy(db.url);
-    const [id] = (await db.put('a', [1])) as [string];
-    let runs = 0;
-    const dropped = proxy.dropReply(/set state = 'done'/);
-    const worker = work({
-      url: proxy.url,
-      upkeepMs: 100,
-      handlers: {
-        a: (job) => {
-          runs += 1;
-          return token(job);
+  test.each([
+    ['by itself', { settleBatch: 1 }],
+    ['with a claim', {}],
+  ])(
+    'the reply to a finished write %s is lost with its connection: the job is done, once, and not run again',
+    async (_how, options) => {
+      const proxy = await startFaultProxy(db.url);
+      const [id] = (await db.put('a', [1])) as [string];
+      let runs = 0;
+      let dropped: Promise<void> | undefined;
+      const worker = work({
+        url: proxy.url,
+        upkeepMs: 100,
+        ...options,
+        handlers: {
+          a: (job) => {
+            runs += 1;
+            // Not the claim that brought it: what is written next, by itself or with the next claim.
+            dropped ??= proxy.dropReply(/"unbroker"\.finish/);
+            return token(job);
+          },
         },
-      },
-    });
-    await dropped;
-    await worker.untilEnded(1);
-    expect(await db.job(id)).toMatchObject({ state: 'done', attempts: 1 });
-    await db.put('a', [2]);
-    await worker.untilEnded(2);
-    expect(runs).toBe(2);
-    await proxy.close();
-  });
+      });
+      await until('it has run', () => dropped !== undefined);
+      await dropped;
+      await worker.untilEnded(1);
+      expect(await db.job(id)).toMatchObject({ state: 'done', attempts: 1 });
+      await db.put('a', [2]);
+      await worker.untilEnded(2);
+      expect(runs).toBe(2);
+      await proxy.close();
+    },
+  );
 
   test('the reply to a claim is lost: its jobs run again after the lease, alone, with one attempt spent', async () => {
     const proxy = await startFaultProxy(db.url);
     const ids = await db.put('a', [1, 2, 3]);
-    const dropped = proxy.dropReply(/unbroker"\.claim\(/);
+    const dropped = proxy.dropReply(/unbroker"\.finish_and_claim\(/);
     const worker = work({ url: proxy.url, leaseMs: 60_000, upkeepMs: 100, handlers: { a: token } });
     await dropped;
     await until('they are leased, to nobody who knows', async () => (await db.states())['running'] === 3);

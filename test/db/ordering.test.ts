@@ -196,8 +196,7 @@ test('twenty thousand that wait for one key are in nobody’s way', async () => 
   for (let claims = 0; claims < 10 && found.length < 31; claims += 1) found.push(...ids(await db.claim('a')));
   expect(found.slice(1).sort()).toEqual(others.sort());
   const session = await db.session();
-  const claim = () =>
-    session.query(`select * from unbroker.claim('{a}', '{10}', '{f}', 10, 'w', interval '1 minute')`);
+  const claim = () => db.claim('a', { db: session, total: 10 });
   await db.pool.query('vacuum unbroker.jobs');
   await claim();
   expect(await ownPages(session, claim)).toBeLessThan(300);
