@@ -110,7 +110,12 @@ function isComputed(call: ts.CallExpression, reader: SiteReader): boolean {
 /** `options.onError(error)` of a function type: whatever is handed over is called, and nothing is untraced. */
 function isCallback(call: ts.CallExpression, analysis: Analysis): boolean {
   const declared = analysis.checker.getResolvedSignature(call)?.declaration;
-  return declared !== undefined && ts.isFunctionTypeNode(declared);
+  if (declared === undefined || !ts.isFunctionTypeNode(declared)) return false;
+  // `const tell: Tell = async (order) => …` is nobody's callback: what it is stands there.
+  const symbol = analysis.checker.getSymbolAtLocation(call.expression);
+  const isAlias = symbol !== undefined && (symbol.flags & ts.SymbolFlags.Alias) !== 0;
+  const named = (isAlias ? analysis.checker.getAliasedSymbol(symbol) : symbol)?.valueDeclaration;
+  return !(named !== undefined && ts.isVariableDeclaration(named) && named.initializer !== undefined);
 }
 
 /** Calls with a publisher's name on something that could not be traced at all: reported, never rewritten. */
