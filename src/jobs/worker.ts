@@ -243,8 +243,8 @@ class JobWorker implements Worker {
     this.#leases = new Leases({ ...shared, leaseMs: this.#leaseMs, onLost: (run) => this.#lost(run) });
     this.#settler = new Settler({
       ...shared,
-      // Who claims many at once settles beside that.
-      claimsSoon: () => this.#claimsSoon && this.#concurrency < 2 * MANY,
+      // While there is a backlog, or who claims many at once, settles beside the claims: one after the other took twice as long.
+      claimsSoon: () => this.#claimsSoon && this.#fullClaims === 0 && this.#concurrency < 2 * MANY,
       batch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
       removes: (job) => !this.#kind(job.kind).keepDone && leavesNothing(job),
       onSettled: ({ run, outcome }, written) => {
