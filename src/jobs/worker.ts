@@ -47,8 +47,9 @@ export interface WorkerOptions {
   /** How long a dead worker keeps its jobs. Default 30,000; 100 to 86,400,000. Extended every third of it. */
   readonly leaseMs?: number;
   /**
-   * Outcomes written in one statement: what ends while one is under way goes with the next. 1: each by itself, so that a
-   * worker that dies takes as few with it as can be, at several times the cost. Default 1,000; 1 to 1,000.
+   * Outcomes written in one statement: what ends while one is under way goes with the next, and what is done with the next
+   * claim if that comes within 20 ms. 1: each by itself, so that a worker that dies takes as few with it as can be, at several
+   * times the cost. Default 1,000; 1 to 1,000.
    */
   readonly settleBatch?: number;
   /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
