@@ -255,6 +255,7 @@ it('a gateway that vanishes with the request parks the job; one that is not ther
     const job = await store.show(database.pool, early);
     return job?.errors.length === 1 ? job : null;
   });
-  expect(retried.state).toBe('ready');
+  // A first retry may come at once: then it is under way again.
+  expect(['ready', 'running']).toContain(retried.state);
   expect(retried.errors[0]?.message).toContain('ECONNREFUSED');
 });
