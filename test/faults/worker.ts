@@ -312,8 +312,8 @@ export async function pausedWorker(server: PostgresServer): Promise<PausedResult
       withinMs: 60_000,
     });
     paused.process.signal('SIGCONT');
-    // Beside the other one, which is quicker, it might get none of them.
-    await other.kill();
+    // Beside the other one, which is quicker, it might get none of them. Ended, not killed: a killed one starts again.
+    await other.end();
     await db.put('plain', Array(20).fill(0));
     await until('all are done', async () => (await db.states())['done'] === 40, { withinMs: 60_000 });
     const { stale, problems } = await auditReport(db.pool);
