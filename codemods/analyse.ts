@@ -7,7 +7,7 @@ import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
 import { ENQUEUE_TEXT } from './enqueues.js';
 import type { Skipped, Sources } from './files.js';
-import { calledName } from './origins.js';
+import { calledName, unaliased } from './origins.js';
 import { BROKER_SENDERS } from './packages.js';
 import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
 import { type Analysis, ProgramMaker } from './program.js';
@@ -113,8 +113,7 @@ function isCallback(call: ts.CallExpression, analysis: Analysis): boolean {
   if (declared === undefined || !ts.isFunctionTypeNode(declared)) return false;
   // `const tell: Tell = async (order) => …` is nobody's callback: what it is stands there.
   const symbol = analysis.checker.getSymbolAtLocation(call.expression);
-  const isAlias = symbol !== undefined && (symbol.flags & ts.SymbolFlags.Alias) !== 0;
-  const named = (isAlias ? analysis.checker.getAliasedSymbol(symbol) : symbol)?.valueDeclaration;
+  const named = unaliased(analysis.checker, symbol)?.valueDeclaration;
   return !(named !== undefined && ts.isVariableDeclaration(named) && named.initializer !== undefined);
 }
 

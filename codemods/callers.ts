@@ -7,7 +7,7 @@
 
 import { ts } from 'ts-morph';
 import type { Sources } from './files.js';
-import { calledName, declaredIn, isLibrary } from './origins.js';
+import { calledName, declaredIn, isLibrary, localSymbol, unaliased } from './origins.js';
 import { parse } from './program.js';
 import { PublicExports } from './public-exports.js';
 import type { Obstacle } from './reasons.js';
@@ -285,13 +285,7 @@ export class Callers {
   }
 
   private pointsAt(node: ts.Identifier | ts.PrivateIdentifier, known: ReadonlySet<ts.Node>): boolean {
-    const symbol = ts.isShorthandPropertyAssignment(node.parent)
-      ? this.checker.getShorthandAssignmentValueSymbol(node.parent)
-      : this.checker.getSymbolAtLocation(node);
-    const target =
-      symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
-        ? this.checker.getAliasedSymbol(symbol)
-        : symbol;
+    const target = unaliased(this.checker, localSymbol(this.checker, node));
     if ((target?.declarations ?? []).some((d) => known.has(d) || known.has(signatureOf(d)))) return true;
     const signatures = this.checker.getTypeAtLocation(node).getCallSignatures();
     return signatures.some((s) => s.declaration !== undefined && known.has(s.declaration));

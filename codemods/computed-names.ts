@@ -4,7 +4,7 @@
  */
 
 import { ts } from 'ts-morph';
-import { importedName, importedPackage } from './origins.js';
+import { importedName, importedPackage, unaliased } from './origins.js';
 import { bare } from './syntax.js';
 
 /** `X` of `X.constructor.name`. */
@@ -19,8 +19,7 @@ export function namedByClass(e: ts.Expression): ts.Expression | undefined {
 /** The name of the class that a `new` makes an instance of; undefined when the class says otherwise. */
 export function classNameOf(made: ts.NewExpression, checker: ts.TypeChecker): string | undefined {
   const symbol = checker.getSymbolAtLocation(bare(made.expression));
-  const target =
-    symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
+  const target = unaliased(checker, symbol);
   const declaration = target?.valueDeclaration;
   if (declaration === undefined || !ts.isClassDeclaration(declaration)) return undefined;
   // A base class may have a static `name` of its own, and one that is made by a call may be anything.

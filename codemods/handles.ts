@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
-import { localSymbol, returnsOf } from './origins.js';
+import { localSymbol, returnsOf, unaliased } from './origins.js';
 import { classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
@@ -40,9 +40,8 @@ export class Handles {
   private symbolOf(handle: ts.Expression): ts.Symbol | undefined {
     const e = unwrapped(handle);
     const name = ts.isPropertyAccessExpression(e) ? e.name : e;
-    const symbol = localSymbol(this.resolver.analysis.checker, name);
-    if (symbol === undefined || !(symbol.flags & ts.SymbolFlags.Alias)) return symbol;
-    return this.resolver.analysis.checker.getAliasedSymbol(symbol);
+    const { checker } = this.resolver.analysis;
+    return unaliased(checker, localSymbol(checker, name));
   }
 
   /** The `new Pool(…)` behind a pool or client; undefined when it is passed in from where we cannot see. */

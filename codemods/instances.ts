@@ -5,7 +5,7 @@
  */
 
 import { ts } from 'ts-morph';
-import { isNothing, returnsOf } from './origins.js';
+import { isNothing, returnsOf, unaliased } from './origins.js';
 import type { ProgramIndex } from './program-index.js';
 import { bare, type Fn, isFn, unwrapped } from './syntax.js';
 
@@ -59,8 +59,7 @@ export class Instances {
     }
     const name = ts.isPropertyAccessExpression(e) ? e.name : e;
     const symbol = this.checker.getSymbolAtLocation(name);
-    const resolved =
-      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const resolved = unaliased(this.checker, symbol);
     if (resolved === undefined) return undefined;
     const declaration = resolved.valueDeclaration;
     const born = [...this.index.assignedTo(resolved)];
@@ -76,8 +75,7 @@ export class Instances {
 
   private classNamed(e: ts.Expression): ts.ClassLikeDeclaration | undefined {
     const symbol = this.checker.getSymbolAtLocation(ts.isPropertyAccessExpression(e) ? e.name : e);
-    const resolved =
-      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const resolved = unaliased(this.checker, symbol);
     const declaration = resolved?.valueDeclaration;
     if (declaration !== undefined && ts.isClassLike(declaration)) return declaration;
     const type = this.checker.getTypeAtLocation(e).getSymbol()?.valueDeclaration;

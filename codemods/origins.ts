@@ -87,6 +87,15 @@ export function localSymbol(checker: ts.TypeChecker, id: ts.Node): ts.Symbol | u
     : checker.getSymbolAtLocation(id);
 }
 
+/** What an imported or re-exported name stands for; any other symbol itself. */
+export function unaliased(checker: ts.TypeChecker, symbol: ts.Symbol): ts.Symbol;
+export function unaliased(checker: ts.TypeChecker, symbol: ts.Symbol | undefined): ts.Symbol | undefined;
+export function unaliased(checker: ts.TypeChecker, symbol: ts.Symbol | undefined): ts.Symbol | undefined {
+  return symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
+    ? checker.getAliasedSymbol(symbol)
+    : symbol;
+}
+
 export function isConst(declaration: ts.VariableDeclaration): boolean {
   return (
     ts.isVariableDeclarationList(declaration.parent) && (declaration.parent.flags & ts.NodeFlags.Const) !== 0

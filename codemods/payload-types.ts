@@ -6,7 +6,7 @@
 
 import { ts } from 'ts-morph';
 import { isPlainJson } from './json-types.js';
-import { declaredIn, isLibrary } from './origins.js';
+import { declaredIn, isLibrary, unaliased } from './origins.js';
 import { bare } from './syntax.js';
 import type { Env, Evaluator, Value } from './values.js';
 
@@ -228,7 +228,7 @@ export class PayloadTypes {
       module === undefined
         ? undefined
         : this.checker.getExportsOfModule(module).find((e) => {
-            const target = e.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(e) : e;
+            const target = unaliased(this.checker, e);
             return target === symbol && e.name !== 'default';
           });
     return found === undefined ? undefined : this.nameOf(file, found.name);

@@ -8,7 +8,16 @@ import type { CallNames } from './call-names.js';
 import type { Sources } from './files.js';
 import { Injections } from './injections.js';
 import { Instances } from './instances.js';
-import { calledName, declaredIn, isConst, isLibrary, isNodeGlobal, isOpaque, throughOf } from './origins.js';
+import {
+  calledName,
+  declaredIn,
+  isConst,
+  isLibrary,
+  isNodeGlobal,
+  isOpaque,
+  throughOf,
+  unaliased,
+} from './origins.js';
 import { tableOf } from './packages.js';
 import type { Analysis } from './program.js';
 import { ProgramIndex } from './program-index.js';
@@ -214,8 +223,7 @@ export class Resolver {
   private boundMethod(target: ts.Expression): Callee | undefined {
     if (!ts.isIdentifier(target)) return undefined;
     const symbol = this.checker.getSymbolAtLocation(target);
-    const named =
-      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const named = unaliased(this.checker, symbol);
     const declaration = named?.valueDeclaration;
     if (declaration !== undefined && ts.isBindingElement(declaration)) return this.takenMethod(declaration);
     if (declaration === undefined || !ts.isVariableDeclaration(declaration)) return undefined;

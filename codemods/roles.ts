@@ -17,6 +17,7 @@ import {
   packageOfImport,
   requiredModule,
   returnsOf,
+  unaliased,
 } from './origins.js';
 import { packageOfSpecifier, tableOf } from './packages.js';
 import type { ProgramIndex } from './program-index.js';
@@ -276,8 +277,7 @@ export class Roles {
   /** `type Db = typeof db`: what the alias of the repository's own stands for. */
   private annotatedAlias(name: ts.EntityName, seen: ReadonlySet<ts.Node>): Role | undefined {
     const symbol = this.checker.getSymbolAtLocation(name);
-    const target =
-      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const target = unaliased(this.checker, symbol);
     const alias = target?.declarations?.[0];
     if (alias === undefined || !ts.isTypeAliasDeclaration(alias) || seen.has(alias)) return undefined;
     return this.annotated(alias.type, new Set([...seen, alias]));
@@ -291,8 +291,7 @@ export class Roles {
   private annotatedResult(node: ts.TypeNode, seen: ReadonlySet<ts.Node>): Role | undefined {
     if (!ts.isTypeQueryNode(node)) return undefined;
     const symbol = this.checker.getSymbolAtLocation(node.exprName);
-    const target =
-      symbol && symbol.flags & ts.SymbolFlags.Alias ? this.checker.getAliasedSymbol(symbol) : symbol;
+    const target = unaliased(this.checker, symbol);
     const declared = target?.declarations?.[0];
     const fn = declared !== undefined && ts.isVariableDeclaration(declared) ? declared.initializer : declared;
     if (fn !== undefined && isFn(fn)) return this.returned(fn, seen);

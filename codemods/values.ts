@@ -7,7 +7,7 @@
 import { ts } from 'ts-morph';
 import { casedBy, classNameOf, namedByClass } from './computed-names.js';
 import { isPlainJson } from './json-types.js';
-import { isConst, localSymbol } from './origins.js';
+import { isConst, localSymbol, unaliased } from './origins.js';
 import type { Resolver } from './resolve.js';
 import { bare, contains, type Fn, quote } from './syntax.js';
 
@@ -108,10 +108,7 @@ export class Evaluator {
   }
 
   symbolOf(id: ts.Node): ts.Symbol | undefined {
-    const symbol = localSymbol(this.checker, id);
-    return symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
-      ? this.checker.getAliasedSymbol(symbol)
-      : symbol;
+    return unaliased(this.checker, localSymbol(this.checker, id));
   }
 
   /** Follows names and property reads to the expression that makes the value. */

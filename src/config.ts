@@ -8,6 +8,7 @@ import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
 import { KIND_LIMITS, type KindLimits } from './jobs/kind-limits.js';
 import type { Retention } from './jobs/retention.js';
 import { quoteSchema } from './jobs/schema-name.js';
+import { LOG_LEVELS } from './log-face.js';
 import { checkNotifyConfig, type NotifyConfig } from './notify/config.js';
 import { checkServeConfig, type ServeConfig } from './shims/config.js';
 
@@ -48,7 +49,7 @@ export interface WorkerConfig {
   readonly keepDone?: boolean;
   /** What is kept of finished jobs. Default: all. */
   readonly retention?: Retention;
-  readonly logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
+  readonly logLevel?: (typeof LOG_LEVELS)[number];
 }
 
 /** Bounds of a worker's settings; the library checks the same. */
@@ -103,7 +104,7 @@ const checkShape = object({
     kinds: record(kindLimits),
     keepDone: boolean,
     retention: object({ default: keep, kinds: record(keep) }),
-    logLevel: oneOf('debug', 'info', 'warn', 'error', 'silent'),
+    logLevel: oneOf(...LOG_LEVELS),
   }),
   seam: checkSeamConfig,
   drain: checkDrainConfig,

@@ -44,6 +44,9 @@ export interface EnqueueClientOptions {
 /** For a schema other than `unbroker`, or with other options. Throws UnbrokerError `schema-invalid`. */
 export function createEnqueue(schema?: string, { prepared }: EnqueueClientOptions = {}): EnqueueClient {
   const store: Store = createStore(schema);
+  /** The same connection where it may keep plans. */
+  const keeping = async (tx: Queryable): Promise<Queryable | undefined> =>
+    (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : undefined;
   return {
     async enqueue(
       tx: Queryable,
@@ -55,7 +58,7 @@ export function createEnqueue(schema?: string, { prepared }: EnqueueClientOption
         typeof kind === 'string'
           ? jobOf(kind, payload, options)
           : await prepareChecked({ ...options, kind, payload });
-      return store.enqueue(tx, job, (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : undefined);
+      return store.enqueue(tx, job, await keeping(tx));
     },
     async enqueueMany(tx, jobs) {
       const answers: Enqueued[] = [];
@@ -63,8 +66,8 @@ export function createEnqueue(schema?: string, { prepared }: EnqueueClientOption
       // All are checked before the first is sent.
       for (const job of jobs) checked.push(isChecked(job) ? await prepareChecked(job) : prepare(job));
       if (checked.length === 0) return answers;
-      const keeping = (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : tx;
-      for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch, keeping)));
+      const kept = await keeping(tx);
+      for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch, kept)));
       return answers;
     },
   };

@@ -8,4 +8,6 @@ export interface Log {
   error(fields: object, message: string): void;
 }
 
+export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
+
 export const SILENT: Log = { debug() {}, info() {}, warn() {}, error() {} };

@@ -35,8 +35,6 @@ const HIDDEN = [
   'apiKey',
 ];
 
-export const LOG_LEVELS = ['debug', 'info', 'warn', 'error', 'silent'] as const;
-
 /** `level`: debug, info (default), warn, error or silent; UNBROKER_LOG_LEVEL when not given. */
 export function createLog(level: string = process.env['UNBROKER_LOG_LEVEL'] ?? 'info'): Log {
   return pino(

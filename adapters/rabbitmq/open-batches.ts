@@ -40,7 +40,7 @@ export class OpenBatches {
     (this.#open.get(key) as OpenBatch).fenced = true;
   }
 
-  /** What is proved and that nobody is about to mark; with `claim`, the caller is. */
+  /** What is proved; with `claim`, that which nobody is about to mark, and now the caller is. */
   proved({ claim }: { readonly claim: boolean }): { readonly keys: number[]; readonly ids: string[] } {
     const keys: number[] = [];
     const ids: string[] = [];

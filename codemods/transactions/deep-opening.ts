@@ -7,7 +7,7 @@ import { ts } from 'ts-morph';
 import type { Family } from '../callers.js';
 import type { HandleType } from '../handle-types.js';
 import { isCommonJs } from '../imports.js';
-import { isConst, localSymbol } from '../origins.js';
+import { isConst, localSymbol, unaliased } from '../origins.js';
 import type { Resolver } from '../resolve.js';
 import { bare, eachNode, type Fn, isReference, unwrapped } from '../syntax.js';
 import type { Addition, Opener } from '../thread-shapes.js';
@@ -83,10 +83,7 @@ export class Openings {
 
   private named(call: ts.CallExpression, root: ts.Identifier): Opening | Refusal {
     const symbol = this.checker.getSymbolAtLocation(root);
-    const target =
-      symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias
-        ? this.checker.getAliasedSymbol(symbol)
-        : symbol;
+    const target = unaliased(this.checker, symbol);
     const declaration = target?.valueDeclaration;
     const none = refuse(`${root.text} has no name where the transaction would begin`);
     if (target === undefined || declaration === undefined || !ts.isVariableDeclaration(declaration))

@@ -6,7 +6,7 @@
 
 import { ts } from 'ts-morph';
 import type { HandleType } from '../handle-types.js';
-import { isConst, specifierOf } from '../origins.js';
+import { isConst, specifierOf, unaliased } from '../origins.js';
 import type { Analysis } from '../program.js';
 import { unwrapped } from '../syntax.js';
 import type { PoolQuery } from './pg-pool.js';
@@ -131,8 +131,7 @@ export function rootTypeOf(root: ts.Expression, analysis: Analysis): RootType | 
   const e = unwrapped(root);
   const { checker } = analysis;
   const symbol = checker.getSymbolAtLocation(ts.isPropertyAccessExpression(e) ? e.name : e);
-  const target =
-    symbol !== undefined && symbol.flags & ts.SymbolFlags.Alias ? checker.getAliasedSymbol(symbol) : symbol;
+  const target = unaliased(checker, symbol);
   const declaration = target?.valueDeclaration;
   if (target === undefined || declaration === undefined) return undefined;
   const file = declaration.getSourceFile();

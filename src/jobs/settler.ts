@@ -18,6 +18,9 @@ export interface Settlement {
 /** A statement of the store. */
 type Write = Outcome['type'] | 'completeAndRemove';
 
+/** In the order in which a batch writes them. */
+const WRITES: readonly Write[] = ['complete', 'completeAndRemove', 'retry', 'snooze', 'discard'];
+
 export interface SettlerOptions {
   readonly store: Store;
   readonly db: Queryable;
@@ -150,10 +153,14 @@ export class Settler {
   /** Writes a batch, a statement for each kind of outcome; answers what could not be asked. */
   async #write(batch: readonly Settlement[]): Promise<Settlement[]> {
     const left: Settlement[] = [];
-    for (const write of ['complete', 'completeAndRemove', 'retry', 'snooze', 'discard'] as const) {
-      const same = batch.filter((s) => this.#writeOf(s) === write);
-      if (same.length > 0) left.push(...(await this.#writeSame(write, same)));
+    const same = new Map<Write, Settlement[]>();
+    for (const settlement of batch) {
+      const write = this.#writeOf(settlement);
+      const group = same.get(write);
+      if (group === undefined) same.set(write, [settlement]);
+      else group.push(settlement);
     }
+    for (const write of WRITES) left.push(...(await this.#writeSame(write, same.get(write) ?? [])));
     return left;
   }
 
@@ -162,6 +169,7 @@ export class Settler {
   }
 
   async #writeSame(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
+    if (same.length === 0) return [];
     const { store, db, onError } = this.#options;
     try {
       const rows = same.map(rowOf);

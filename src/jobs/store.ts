@@ -305,6 +305,14 @@ function floorValues(floors: readonly Floor[], kinds: readonly string[]): unknow
   ];
 }
 
+/** What every form of the claim takes first; and the kinds in that order. */
+function asked({ demands, total, worker, leaseMs }: ClaimOrder): { kinds: string[]; values: unknown[] } {
+  const kinds = demands.map((d) => d.kind);
+  const limits = demands.map((d) => d.limit);
+  const parks = demands.map((d) => d.park);
+  return { kinds, values: [kinds, limits, parks, total, worker, leaseMs] };
+}
+
 /** By kind as asked, falling priority, run_at and id. Mostly they are in order already. */
 function inTableOrder(jobs: ClaimedJob[], kinds: readonly string[]): ClaimedJob[] {
   const order = (a: ClaimedJob, b: ClaimedJob): number =>
@@ -528,26 +536,23 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       floors: readonly Floor[] = [],
       oldest = false,
     ): Promise<ClaimedJob[]> {
-      const asked = { demands, total, worker, leaseMs, floors, oldest };
-      return (await this.finishAndClaim(db, [], asked)).jobs;
+      const order = { demands, total, worker, leaseMs, floors, oldest };
+      return (await this.finishAndClaim(db, [], order)).jobs;
     },
 
     /** The same with `complete` before it, in one statement: the ids that it changed, and the jobs that are leased now. */
     async finishAndClaim(
       db: Queryable,
       ended: readonly Completion[],
-      { demands, total, worker, leaseMs, floors, oldest }: ClaimOrder,
+      order: ClaimOrder,
     ): Promise<{ readonly finished: readonly string[]; readonly jobs: ClaimedJob[] }> {
-      const kinds = demands.map((d) => d.kind);
-      const limits = demands.map((d) => d.limit);
-      const parks = demands.map((d) => d.park);
-      const claim = [kinds, limits, parks, total, worker, leaseMs];
+      const { kinds, values: claim } = asked(order);
       const values = [
         ...completions(ended),
         ...claim,
-        ...floorValues(floors, kinds),
-        rulesOf(demands),
-        oldest,
+        ...floorValues(order.floors, kinds),
+        rulesOf(order.demands),
+        order.oldest,
       ];
       const answer = await rows<ClaimedRow & { readonly finished: string | null }>(
         db,
@@ -562,16 +567,14 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     /** Is there a due job before one of these floors? */
     async late(db: Queryable, floors: readonly Floor[]): Promise<boolean> {
       const kinds = [...new Set(floors.map(({ kind }) => kind))];
-      const asked = [kinds, ...floorValues(floors, kinds)];
-      return (await rows<{ late: boolean }>(db, sql.late, asked))[0]?.late ?? false;
+      const values = [kinds, ...floorValues(floors, kinds)];
+      return (await rows<{ late: boolean }>(db, sql.late, values))[0]?.late ?? false;
     },
 
     /** The claim alone; for hundreds of jobs it is cheaper. */
     async claimMany(db: Queryable, order: ClaimOrder): Promise<ClaimedMany> {
-      const { demands, total, worker, leaseMs, floors, oldest } = order;
-      const kinds = demands.map((d) => d.kind);
-      const asked = [kinds, demands.map((d) => d.limit), demands.map((d) => d.park), total, worker, leaseMs];
-      const values = [...asked, floors.map(({ id }) => id), rulesOf(demands), oldest];
+      const { kinds, values: claim } = asked(order);
+      const values = [...claim, order.floors.map(({ id }) => id), rulesOf(order.demands), order.oldest];
       return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
     },
 
