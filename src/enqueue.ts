@@ -5,9 +5,10 @@
  * `tx` is anything with `query(text, values)`: pg's Client, PoolClient or Pool, or a wrapping from
  * adapters/transactions. The job exists if and only if that transaction commits.
  */
-import { forgetsPlans, isDirect } from './jobs/direct.js';
+import { isDirect } from './jobs/direct.js';
 import { type Enqueued, type EnqueueOptions, LIMITS, type NewJob, type Queryable } from './jobs/job.js';
 import { type CheckedKind, checkPayload, type Kind, type KindJob } from './jobs/kind.js';
+import { Prepared } from './jobs/prepared.js';
 import { parseRetryPolicy } from './jobs/retry.js';
 import { createStore, type PreparedJob, type Store } from './jobs/store.js';
 import { isStorable } from './jobs/text.js';
@@ -88,48 +89,6 @@ function batches(jobs: readonly PreparedJob[]): PreparedJob[][] {
     }
   }
   return out;
-}
-
-/** pg's query with a name: it prepares a text that the connection does not have yet. */
-interface NamedQueryable {
-  query(config: {
-    readonly name: string;
-    readonly text: string;
-    readonly values: unknown[] | undefined;
-  }): ReturnType<Queryable['query']>;
-}
-
-const names = new Map<string, string>();
-
-/** Of the text itself: another version of this package or another schema on the same connection has another. */
-function nameOf(text: string): string {
-  let name = names.get(text);
-  if (name === undefined) {
-    let [a, b] = [0x811c9dc5, 0x1b873593];
-    for (let i = 0; i < text.length; i += 1) {
-      a = Math.imul(a ^ text.charCodeAt(i), 0x01000193) >>> 0;
-      b = Math.imul(b ^ text.charCodeAt(i), 0x5bd1e995) >>> 0;
-    }
-    name = `unbroker_${a.toString(36)}_${b.toString(36)}`;
-    names.set(text, name);
-  }
-  return name;
-}
-
-/** invalid_sql_statement_name */
-const UNKNOWN_STATEMENT = '26000';
-
-class Prepared implements Queryable {
-  constructor(private readonly tx: Queryable) {}
-
-  async query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
-    try {
-      return await (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
-    } catch (error) {
-      if ((error as { readonly code?: unknown } | null)?.code === UNKNOWN_STATEMENT) forgetsPlans(this.tx);
-      throw error;
-    }
-  }
 }
 
 const standard = createEnqueue();

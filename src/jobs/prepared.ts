@@ -1,0 +1,54 @@
+/**
+ * Statements that a connection plans once and keeps under a name, as pg's clients can. Whether one may do so is direct.ts's
+ * answer; which statements, their callers'.
+ */
+import { forgetsPlans } from './direct.js';
+import type { Queryable } from './job.js';
+
+/** pg's query with a name: it prepares a text that the connection does not have yet. */
+interface NamedQueryable {
+  query(config: {
+    readonly name: string;
+    readonly text: string;
+    readonly values: unknown[] | undefined;
+  }): ReturnType<Queryable['query']>;
+}
+
+const names = new Map<string, string>();
+
+/** Of the text itself: another version of this package or another schema on the same connection has another. */
+function nameOf(text: string): string {
+  let name = names.get(text);
+  if (name === undefined) {
+    let [a, b] = [0x811c9dc5, 0x1b873593];
+    for (let i = 0; i < text.length; i += 1) {
+      a = Math.imul(a ^ text.charCodeAt(i), 0x01000193) >>> 0;
+      b = Math.imul(b ^ text.charCodeAt(i), 0x5bd1e995) >>> 0;
+    }
+    name = `unbroker_${a.toString(36)}_${b.toString(36)}`;
+    names.set(text, name);
+  }
+  return name;
+}
+
+/** invalid_sql_statement_name, somebody discarded it; feature_not_supported, a migration changed what a function answers. */
+const UNUSABLE = ['26000', '0A000'];
+
+/** Was the statement refused for its name alone? By its text it may do. */
+export function isUnusable(error: unknown): boolean {
+  return UNUSABLE.includes(String((error as { readonly code?: unknown } | null)?.code));
+}
+
+/** A connection whose statements are prepared under names. Whose name the server does not know, the error is the caller's. */
+export class Prepared implements Queryable {
+  constructor(private readonly tx: Queryable) {}
+
+  async query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
+    try {
+      return await (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
+    } catch (error) {
+      if (isUnusable(error)) forgetsPlans(this.tx);
+      throw error;
+    }
+  }
+}
