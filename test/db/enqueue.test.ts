@@ -20,6 +20,12 @@ const orders = async (): Promise<number> =>
   (await db.pool.query('select count(*)::int as n from orders')).rows[0].n;
 const jobs = async (): Promise<number> =>
   (await db.pool.query('select count(*)::int as n from unbroker.jobs')).rows[0].n;
+/** Of a statement that breaks a rule of the table. */
+const refusal = async (statement: string): Promise<unknown> => {
+  const error = await db.pool.query(statement).catch((caught: unknown) => caught);
+  expect(error, statement).toMatchObject({ code: '23514', schema: 'unbroker', table: 'jobs' });
+  return error;
+};
 
 describe('the caller’s transaction', () => {
   test.each(['commit', 'rollback'])('%s decides about both rows', async (end) => {
@@ -280,7 +286,7 @@ describe('what is stored', () => {
     ]);
   });
 
-  test('what the table refuses, and the rule that it names', async () => {
+  test('what the table refuses of a new row, and the rule that it names', async () => {
     const refused = {
       [`(kind) values ('')`]: 'jobs_kind',
       [`(kind) values (repeat('k', 201))`]: 'jobs_kind',
@@ -297,13 +303,58 @@ describe('what is stored', () => {
       [`(kind, ordering_key) values ('a', '')`]: 'jobs_ordering_key',
       [`(kind, ordering_key) values ('a', repeat('o', 501))`]: 'jobs_ordering_key',
       [`(kind, errors) values ('a', '{}')`]: 'jobs_errors',
+      [`(kind, misfire) values ('a', 'once')`]: 'jobs_schedule',
+      // A good row beside it does not help.
+      [`(kind) values ('a'), ('')`]: 'jobs_kind',
     };
-    for (const [row, constraint] of Object.entries(refused)) {
-      const error = await db.pool
-        .query(`insert into unbroker.jobs ${row}`)
-        .catch((caught: unknown) => caught);
-      expect(error, row).toMatchObject({ code: '23514', schema: 'unbroker', table: 'jobs', constraint });
-    }
+    for (const [row, constraint] of Object.entries(refused))
+      expect(await refusal(`insert into unbroker.jobs ${row}`), row).toMatchObject({ constraint });
+    expect(await jobs()).toBe(0);
+  });
+
+  test('what the table refuses of a change, one column at a time', async () => {
+    const refused = {
+      [`kind = ''`]: 'jobs_kind',
+      'payload = null': 'jobs_input',
+      'max_attempts = 0': 'jobs_attempts',
+      'attempts = -1': 'jobs_attempts',
+      [`dedupe_key = ''`]: 'jobs_dedupe_key',
+      [`ordering_key = ''`]: 'jobs_ordering_key',
+      [`errors = '{}'`]: 'jobs_errors',
+      [`misfire = 'once'`]: 'jobs_schedule',
+      [`state = 'waiting'`]: 'jobs_state',
+      [`state = 'running'`]: 'jobs_state',
+      [`state = 'done'`]: 'jobs_state',
+      [`state = 'dead'`]: 'jobs_state',
+      'finished_at = now()': 'jobs_state',
+      'lease_token = 1': 'jobs_state',
+      'locked_until = now()': 'jobs_state',
+      [`locked_by = 'w'`]: 'jobs_state',
+      [`on_lease_expired = 'park'`]: 'jobs_state',
+    };
+    await enqueue(db.pool, 'a');
+    for (const [change, constraint] of Object.entries(refused))
+      expect(await refusal(`update unbroker.jobs set ${change}`), change).toMatchObject({ constraint });
+
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, body, cron, time_zone, misfire, slots_until, dedupe_key)
+       values ('b', '', '* * * * *', 'UTC', 'once', now(), 'schedule:s')`,
+    );
+    for (const change of [
+      'cron = null',
+      `cron = repeat('*', 501)`,
+      `time_zone = repeat('z', 65)`,
+      `misfire = 'twice'`,
+      'slots_until = null',
+      `dedupe_key = 's'`,
+      `state = 'running', lease_token = 1, locked_until = now(), locked_by = 'w'`,
+    ])
+      expect(await refusal(`update unbroker.jobs set ${change} where kind = 'b'`), change).toMatchObject({
+        constraint: 'jobs_schedule',
+      });
+    expect(await refusal(`update unbroker.jobs set body = null, payload = null`)).toMatchObject({
+      constraint: 'jobs_input',
+    });
   });
 
   test('the table takes what is just within its bounds', async () => {
@@ -317,23 +368,32 @@ describe('what is stored', () => {
     expect(await jobs()).toBe(4);
   });
 
-  test('of all combinations of state, lease and end the table takes those that mean something', async () => {
+  test('of all combinations of state, lease and end the table takes those that mean something, new or changed', async () => {
     // An attempt each, in a subtransaction, so that one refusal leaves the others.
     await db.pool.query(`
 create table public.taken (state text, nulls text);
 do $$
 declare
   combination record;
+  job bigint;
 begin
   for combination in
-    select s.state, token, until, holder, ended
-    from unnest('{ready,running,done,dead,cancelled}'::text[]) as s (state),
+    select s.state, token, until, holder, ended, changed
+    from unnest('{f,t}'::boolean[]) as changed, unnest('{ready,running,done,dead,cancelled}'::text[]) as s (state),
          unnest(array[null, 1]) as token, unnest(array[null, now()]) as until,
          unnest(array[null, 'w']) as holder, unnest(array[null, now()]) as ended
   loop
     begin
-      insert into unbroker.jobs (kind, state, lease_token, locked_until, locked_by, finished_at)
-      values ('a', combination.state, combination.token, combination.until, combination.holder, combination.ended);
+      if combination.changed then
+        insert into unbroker.jobs (kind) values ('a') returning id into job;
+        update unbroker.jobs
+        set state = combination.state, lease_token = combination.token, locked_until = combination.until,
+            locked_by = combination.holder, finished_at = combination.ended
+        where id = job;
+      else
+        insert into unbroker.jobs (kind, state, lease_token, locked_until, locked_by, finished_at)
+        values ('a', combination.state, combination.token, combination.until, combination.holder, combination.ended);
+      end if;
       insert into public.taken values (combination.state, format('%s %s %s %s', combination.token is null,
         combination.until is null, combination.holder is null, combination.ended is null));
     exception when check_violation then
@@ -342,13 +402,15 @@ begin
   end loop;
 end
 $$`);
-    const { rows } = await db.pool.query('select state, nulls from public.taken order by 1');
-    expect(rows.map(({ state, nulls }) => `${state} ${nulls}`)).toEqual([
-      'cancelled t t t f',
-      'dead t t t f',
-      'done t t t f',
-      'ready t t t t',
-      'running f f f t',
+    const { rows } = await db.pool.query(
+      'select state, nulls, count(*)::int as doors from public.taken group by 1, 2 order by 1',
+    );
+    expect(rows.map(({ state, nulls, doors }) => `${state} ${nulls} ${doors}`)).toEqual([
+      'cancelled t t t f 2',
+      'dead t t t f 2',
+      'done t t t f 2',
+      'ready t t t t 2',
+      'running f f f t 2',
     ]);
   });
 });

@@ -47,6 +47,10 @@ async function signature(schema: string, on: Queryable = db.pool): Promise<unkno
       `select indexrelid::regclass::text as name, indisvalid, pg_get_indexdef(indexrelid) as def
        from pg_index where indrelid in (select oid from pg_class where relnamespace = $1::regnamespace) order by 1`,
     ),
+    triggers: await ask(
+      `select tgname, pg_get_triggerdef(tgs.oid) as def
+       from pg_trigger tgs join pg_class on tgrelid = pg_class.oid where relnamespace = $1::regnamespace and not tgisinternal order by 1`,
+    ),
     functions: await ask(
       `select proname, pg_get_functiondef(oid) as def from pg_proc where pronamespace = $1::regnamespace and prokind = 'f' order by 1, 2`,
     ),
