@@ -13,12 +13,17 @@ export function unfailing(log: Log): Log {
     (level: keyof Log) =>
     (fields: object, message: string): void => {
       try {
-        log[level](fields, message);
+        quiet(log[level](fields, message), () => undefined);
       } catch {
         // There is no place left to say so.
       }
     };
   return { debug: guarded('debug'), info: guarded('info'), warn: guarded('warn'), error: guarded('error') };
+}
+
+/** What an `async` listener was given for: nobody waits for it, and its failure, unheard, would end the process. */
+export function quiet(answer: unknown, onFailure: (error: unknown) => void): void {
+  if (answer instanceof Promise) answer.catch(onFailure);
 }
 
 const HIDDEN = [

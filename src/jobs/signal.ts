@@ -3,6 +3,9 @@
  */
 import { UnbrokerError } from '../errors.js';
 
+/** A longer one ends after 1 ms. Whoever waits for more looks again after that: 24 days. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
 /**
  * Wakes whoever waits. Who looks at the state and then waits takes `fired` before the look: a fire in between is then
  * not forgotten.
@@ -30,7 +33,7 @@ export class Signal {
         this.#waiting.delete(done);
         resolve();
       };
-      const timer = setTimeout(done, maxMs);
+      const timer = setTimeout(done, Math.min(maxMs, MAX_TIMER_MS));
       this.#waiting.add(done);
     });
   }
@@ -45,6 +48,8 @@ export async function within<T>(
   maxMs: number,
   onLate: (late: T) => void = () => {},
 ): Promise<T> {
+  // From a caller's code may come something that is no promise.
+  const asked = Promise.resolve(promise);
   let timer: NodeJS.Timeout | undefined;
   let late = false;
   const timeout = new Promise<never>((_, reject) => {
@@ -57,12 +62,12 @@ export async function within<T>(
       );
     }, maxMs);
   });
-  promise.then(
+  asked.then(
     (value) => late && onLate(value),
     () => undefined,
   );
   try {
-    return await Promise.race([promise, timeout]);
+    return await Promise.race([asked, timeout]);
   } finally {
     clearTimeout(timer);
   }

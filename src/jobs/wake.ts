@@ -65,8 +65,9 @@ export class Wake {
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#over.fire();
-    await this.#client?.end().catch(() => undefined);
-    await this.#loop;
+    await hangUp(this.#client);
+    // One that is still connecting takes its time; it hangs up by itself then.
+    await within(this.#loop ?? Promise.resolve(), PROBE_MS).catch(() => undefined);
     if (this.#announcedAt > 0) await this.awake();
   }
 
@@ -102,8 +103,9 @@ export class Wake {
         if (!this.#stopped) this.#options.log.warn(errorFields(error), 'wake-up is away; polling goes on');
       }
       this.#hears = false;
-      await this.#client?.end().catch(() => undefined);
+      await hangUp(this.#client);
       this.#client = undefined;
+      if (this.#stopped) return;
       await this.#over.wait(backoffMs * (0.5 + Math.random()));
       backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
     }
@@ -111,7 +113,7 @@ export class Wake {
 
   /** Listens and probes until the connection is lost, by an event or by a probe that does not come back. */
   async #listen(): Promise<void> {
-    const client = await within(this.#options.connect(), PROBE_MS * 5, (late) => void late.end());
+    const client = await within(this.#options.connect(), PROBE_MS * 5, (late) => void hangUp(late));
     this.#client = client;
     let lost = false;
     const over = (): void => {
@@ -157,4 +159,9 @@ export class Wake {
   #stormy(): boolean {
     return this.#thisSecond() && this.#wakes.count >= MAX_WAKES_PER_SECOND;
   }
+}
+
+/** The client is the caller's: its end may throw, or never come. */
+async function hangUp(client: ListenClient | undefined): Promise<void> {
+  await within((async () => client?.end())(), PROBE_MS).catch(() => undefined);
 }

@@ -4,7 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import { errorFields, type Log, SILENT, unfailing } from '../log.js';
+import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
 import { type Floor, Floors } from './floors.js';
 import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
@@ -31,7 +31,14 @@ import {
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { type ListenClient, Wake } from './wake.js';
-import { bounded, checkHandlers, checkKindLimits, checkRetention } from './worker-options.js';
+import {
+  bounded,
+  checkHandlers,
+  checkKindLimits,
+  checkOptions,
+  checkRetention,
+  whole,
+} from './worker-options.js';
 
 export interface WorkerOptions {
   /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
@@ -217,7 +224,8 @@ class JobWorker implements Worker {
   readonly #nudged = new Signal();
 
   constructor(options: WorkerOptions) {
-    this.#concurrency = bounded('concurrency', options.concurrency ?? 10, 1, 10_000);
+    checkOptions(options);
+    this.#concurrency = whole('concurrency', options.concurrency ?? 10, 10_000);
     this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
     this.#keepDone = options.keepDone ?? true;
     const pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
@@ -286,7 +294,9 @@ class JobWorker implements Worker {
   }
 
   start(): void {
-    if (this.#loop !== undefined) return;
+    if (this.#stopping)
+      this.#log.warn({}, 'this worker was stopped: it does not start again, create another one');
+    if (this.#stopping || this.#loop !== undefined) return;
     this.#leases.start();
     this.#upkeep?.start();
     this.#wakeUp?.start();
@@ -320,6 +330,7 @@ class JobWorker implements Worker {
       this.#databaseError(error),
     );
     this.#leases.stop();
+    this.ready = false;
   }
 
   async #run(): Promise<void> {
@@ -620,11 +631,12 @@ class JobWorker implements Worker {
 
   #guarded(onEvent: WorkerOptions['onEvent']): ((event: WorkerEvent) => void) | undefined {
     if (onEvent === undefined) return undefined;
+    const threw = (error: unknown): void => this.#log.error(errorFields(error), 'onEvent threw');
     return (event) => {
       try {
-        onEvent(event);
+        quiet(onEvent(event), threw);
       } catch (error) {
-        this.#log.error(errorFields(error), 'onEvent threw');
+        threw(error);
       }
     };
   }
