@@ -106,7 +106,7 @@ export const enqueue: EnqueueClient['enqueue'] = standard.enqueue;
 export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
 
 const isChecked = (job: NewJob | KindJob): job is KindJob =>
-  typeof job.kind === 'object' && job.kind !== null;
+  typeof job?.kind === 'object' && job.kind !== null;
 
 /** The schema is asked first; without one, as from JavaScript with no kind at all, prepare says what is wrong. */
 async function prepareChecked({ kind, ...job }: KindJob): Promise<PreparedJob> {
@@ -116,6 +116,7 @@ async function prepareChecked({ kind, ...job }: KindJob): Promise<PreparedJob> {
 
 /** Checks a job and serialises its payload. Exported for the doors that build jobs from requests. */
 export function prepare(job: NewJob): PreparedJob {
+  if (typeof job !== 'object' || job === null) throw new TypeError('a job must be an object with a kind');
   return jobOf(job.kind, job.payload, job);
 }
 
@@ -142,15 +143,33 @@ function payloadTextOf(payload: unknown = null): string {
   checkJson(payload, 'payload');
   const text = JSON.stringify(payload);
   // A UTF-16 unit is three bytes at most.
-  if (text.length * 3 > LIMITS.payloadBytes && Buffer.byteLength(text) > LIMITS.payloadBytes) {
-    throw new TypeError(
-      `payload is larger than ${LIMITS.payloadBytes} bytes; store the data elsewhere and enqueue its key`,
-    );
-  }
+  if (text.length * 3 > LIMITS.payloadBytes && Buffer.byteLength(text) > LIMITS.payloadBytes)
+    throw tooLarge('payload');
   return text;
 }
 
+const tooLarge = (name: string): TypeError =>
+  new TypeError(
+    `${name} is larger than ${LIMITS.payloadBytes} bytes; store the data elsewhere and enqueue its key`,
+  );
+
+/** All that a job may have; `satisfies` keeps the list whole. */
+const OPTIONS = {
+  ...{ kind: true, payload: true, priority: true, runAt: true, delayMs: true, maxAttempts: true },
+  ...{ dedupeKey: true, orderingKey: true, headers: true, source: true, retryPolicy: true },
+} satisfies Record<keyof NewJob, true>;
+
+/** `delay` for `delayMs` would start the job at once and say nothing. */
+function checkNames(options: unknown): void {
+  if (typeof options !== 'object' || options === null) throw new TypeError('options must be an object');
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== undefined && !Object.hasOwn(OPTIONS, name))
+      throw new TypeError(`${name.slice(0, 60)} is no option; a job has ${Object.keys(OPTIONS).join(', ')}`);
+  }
+}
+
 function checkOptions(options: EnqueueOptions): void {
+  checkNames(options);
   const { priority, runAt, delayMs, maxAttempts, dedupeKey, orderingKey, headers, source, retryPolicy } =
     options;
   if (dedupeKey !== undefined) checkText('dedupeKey', dedupeKey, 1, LIMITS.dedupeKeyLength);
@@ -204,7 +223,20 @@ function checkInteger(name: string, value: unknown, min: number, max: number): v
 }
 
 /** Refuses what JSON.stringify would change or drop. A property that is undefined is left out, as everywhere. */
-function checkJson(root: unknown, name: string, depth = 0): void {
+function checkJson(root: unknown, name: string): void {
+  bytesLeft = LIMITS.payloadBytes + 1;
+  checkPart(root, name, 0);
+}
+
+/**
+ * Of what the text will need at least: a value and what stands behind it, a text's quotes. An object that is in it twice is
+ * written twice, and one that has itself twice forty levels deep would be walked until the end of days.
+ */
+let bytesLeft = 0;
+
+function checkPart(root: unknown, name: string, depth: number): void {
+  bytesLeft -= typeof root === 'string' ? root.length + 3 : 2;
+  if (bytesLeft < 0) throw tooLarge(name);
   switch (typeof root) {
     case 'string':
       if (!isStorable(root))
@@ -224,14 +256,14 @@ function checkJson(root: unknown, name: string, depth = 0): void {
   // A cycle ends here too: it is deeper than any limit.
   if (depth >= LIMITS.payloadDepth)
     throw new TypeError(`${name} is nested deeper than ${LIMITS.payloadDepth} or cyclic`);
-  if (Array.isArray(root)) {
-    for (const item of root) checkJson(item, name, depth + 1);
+  if (Array.isArray(root) && !hasOwnJson(root)) {
+    for (const item of root) checkPart(item, name, depth + 1);
     return;
   }
   // A class instance is fine (its own fields are data); a Date, Map, Promise, Buffer or anything with its own idea of
   // JSON is not: what a handler would get is not what the caller passed.
   const tag = Object.prototype.toString.call(root);
-  if (tag !== '[object Object]' || typeof (root as { toJSON?: unknown }).toJSON === 'function') {
+  if (tag !== '[object Object]' || hasOwnJson(root)) {
     throw new TypeError(
       `${name} holds a ${root.constructor?.name ?? tag}; convert it to plain JSON data first`,
     );
@@ -240,6 +272,8 @@ function checkJson(root: unknown, name: string, depth = 0): void {
     if (!isStorable(key))
       throw new TypeError(`${name} has a key with NUL or a lone surrogate, which jsonb refuses`);
     const value = (root as Record<string, unknown>)[key];
-    if (value !== undefined) checkJson(value, name, depth + 1);
+    if (value !== undefined) checkPart(value, name, depth + 1);
   }
 }
+
+const hasOwnJson = (value: object): boolean => typeof (value as { toJSON?: unknown }).toJSON === 'function';

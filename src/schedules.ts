@@ -191,7 +191,25 @@ function given<T extends object>(options: T): { [K in keyof T]?: Exclude<T[K], u
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never;
 }
 
+/** All that a schedule may have; `satisfies` keeps the list whole. */
+const OPTIONS = {
+  ...{ name: true, kind: true, payload: true, payloadText: true, cron: true, everyMs: true, timeZone: true },
+  ...{ misfire: true, startAt: true, endAt: true, paused: true, priority: true, maxAttempts: true },
+  ...{ headers: true, retryPolicy: true, source: true, orderingKey: true },
+} satisfies Record<keyof ScheduleOptions, true>;
+
+/** `timezone` for `timeZone` would fire by UTC and say nothing. */
+function checkNames(options: unknown): void {
+  if (typeof options !== 'object' || options === null) throw invalid('it has no options', 'Give an object.');
+  for (const [name, value] of Object.entries(options)) {
+    const known = Object.hasOwn(OPTIONS, name);
+    if (known || value === undefined) continue;
+    throw invalid(`${name.slice(0, 60)} is no option`, `A schedule has ${Object.keys(OPTIONS).join(', ')}.`);
+  }
+}
+
 function checkOptions(options: ScheduleOptions): void {
+  checkNames(options);
   const { name, cron, everyMs, misfire, startAt, endAt } = options;
   const { nameLength } = SCHEDULE_LIMITS;
   // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what is refused
@@ -199,6 +217,10 @@ function checkOptions(options: ScheduleOptions): void {
   if (!plain || name.length < 1 || name.length > nameLength) {
     throw invalid('its name cannot be used', `Use 1 to ${nameLength} characters without control characters.`);
   }
+  if (!['string', 'undefined'].includes(typeof options.timeZone))
+    throw invalid('its timeZone is not a text', 'Give the IANA name of one, for example Europe/Berlin.');
+  if (!['boolean', 'undefined'].includes(typeof options.paused))
+    throw invalid('paused is neither true nor false', 'Give one of them.');
   if ((options.payloadText?.length ?? 0) > LIMITS.payloadBytes) {
     throw invalid('its payload is too large', `It may have ${LIMITS.payloadBytes} bytes.`);
   }

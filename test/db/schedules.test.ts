@@ -385,6 +385,10 @@ describe('refused, and nothing is written', () => {
     ['schedule-invalid', { name: 'a\ud800' }],
     ['schedule-invalid', { misfire: 'twice' as Misfire }],
     ['schedule-invalid', { startAt: new Date('nonsense') }],
+    ['schedule-invalid', { timezone: 'Europe/Berlin' } as never],
+    ['schedule-invalid', { timeZone: 5 } as never],
+    ['schedule-invalid', { paused: 'no' } as never],
+    ['schedule-invalid', { dedupeKey: 'x' } as never],
     ['schedule-invalid', { endAt: '2030-01-01' as unknown as Date }],
     ['schedule-never', { cron: '0 0 30 2 *' }],
     [

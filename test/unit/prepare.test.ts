@@ -46,6 +46,15 @@ describe('payloads', () => {
     expect(() => prepare({ kind: 'k', payload: '€'.repeat(room / 2) })).toThrow(/larger than/);
   });
 
+  test('what is in it twice counts twice: the widest list, and a tree of one object that would never end', () => {
+    const widest = Array(LIMITS.payloadBytes / 2 - 1).fill(1);
+    expect(prepare({ kind: 'k', payload: widest }).payloadText.length).toBe(LIMITS.payloadBytes - 1);
+    let tree: unknown = 1;
+    for (let i = 0; i < 60; i += 1) tree = { left: tree, right: tree };
+    expect(() => prepare({ kind: 'k', payload: tree })).toThrow(/larger than 1048576 bytes/);
+    expect(() => prepare({ kind: 'k', headers: { tree } as never })).toThrow(TypeError);
+  });
+
   const refused: readonly (readonly [string, unknown])[] = [
     ['a BigInt', 1n],
     ['a function', () => 1],
@@ -63,6 +72,7 @@ describe('payloads', () => {
     ['a typed array', new Uint8Array(2)],
     ['a boxed text', Object('x')],
     ['its own idea of JSON', { toJSON: () => 1 }],
+    ['a list with its own idea of JSON', Object.assign([1], { toJSON: () => '\ud800' })],
     ['a cycle', cyclic],
     ['undefined in an array', [undefined]],
     ['a hole in an array', new Array(2)],
@@ -175,6 +185,12 @@ describe('options', () => {
     expect(() => prepare({ kind: 'k', [name]: value } as never)).toThrow(TypeError);
   });
 
+  test.each(['delay', 'runat', 'id', 'state', 'leaseToken', 'constructor'])('%s is no option', (name) => {
+    const wrong = { [name]: 5_000 } as never;
+    const said = new RegExp(`^${name} is no option; a job has .*delayMs`);
+    expect(() => prepare({ kind: 'k', payload: 1, ...(wrong as object) })).toThrow(said);
+  });
+
   test('runAt and delayMs exclude each other', () => {
     expect(() => prepare({ kind: 'k', runAt: new Date(), delayMs: 1 })).toThrow(/not both/);
   });
@@ -196,6 +212,8 @@ describe('before anything is sent', () => {
     ],
     ['no job at all', () => enqueueMany(tx, [null as never])],
     ['no list', () => enqueueMany(tx, 7 as never)],
+    ['an option misspelt', () => enqueue(tx, 'k', 1, { delay: 5_000 } as never)],
+    ['null for options', () => enqueue(tx, 'k', 1, null as never)],
   ])('%s: TypeError, not a statement', async (_name, act) => {
     await expect(act()).rejects.toThrow(TypeError);
     expect(sent).toEqual([]);
