@@ -168,6 +168,13 @@ select pg_notify('${wakeChannel(schema)}', $1)::text`,
 select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
 
     /**
+     * Rows of one kind, priority and headers, of which no more is said, for a JSON list of payloads; their ids as 'first-last'
+     * or one by one (migrations/027_enqueue_alike.sql).
+     */
+    enqueueAlike: `
+select ${s}.enqueue_alike($1, $2, $3, $4) as ids`,
+
+    /**
      * Many rows without dedupe keys (migrations/022_enqueue_many.sql); their ids in the order given, as one text. A list may
      * be null where no job has the field.
      */

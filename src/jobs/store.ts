@@ -354,6 +354,26 @@ const isPlain = (job: PreparedJob): boolean =>
   job.retryPolicy === undefined &&
   job.orderingKey === undefined;
 
+/** They differ in nothing but their payloads, and nothing is said of them but what the function enqueue_alike takes. */
+function areAlike(jobs: readonly PreparedJob[], { kind, priority, headers }: PreparedJob): boolean {
+  return jobs.every(
+    (job) =>
+      job.kind === kind &&
+      job.priority === priority &&
+      job.headers === headers &&
+      job.dedupeKey === undefined &&
+      isPlain(job),
+  );
+}
+
+/** '5-7' is 5, 6, 7. As bigints, since an id may be larger than a number holds. */
+function idsOf(text: string): string[] {
+  const [first, last] = text.split('-');
+  if (first === undefined || last === undefined) return text.split(',');
+  const from = BigInt(first);
+  return Array.from({ length: Number(BigInt(last) - from) + 1 }, (_, at) => String(from + BigInt(at)));
+}
+
 const json = (value: unknown): string | null =>
   value === undefined || value === null ? null : JSON.stringify(value);
 
@@ -470,7 +490,14 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
     /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. `keeping`: as with enqueue. */
     async enqueueMany(db: Queryable, jobs: readonly PreparedJob[], keeping = db): Promise<Enqueued[]> {
-      if (jobs.length === 0) return [];
+      const [first] = jobs;
+      if (first === undefined) return [];
+      if (areAlike(jobs, first)) {
+        const payloads = `[${jobs.map((j) => j.payloadText).join(',')}]`;
+        const values = [first.kind, payloads, first.priority ?? null, json(first.headers)];
+        const [answer] = await rows<{ ids: string }>(keeping, sql.enqueueAlike, values);
+        return idsOf(answer?.ids ?? '').map((id) => ({ id, inserted: true }));
+      }
       const dedupeKeys = column(jobs, (j) => j.dedupeKey);
       const values = [
         jobs.map((j) => j.kind),
