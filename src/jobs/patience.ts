@@ -3,7 +3,9 @@
  * away, so that the next question gets another: waiting alone would leave a pool of five deaf after five questions. It
  * refuses to know what is asked, and it asks nothing twice.
  */
+import { isDirect } from './direct.js';
 import type { Queryable } from './job.js';
+import { isUnusable, Prepared } from './prepared.js';
 import { within } from './signal.js';
 
 /** The part of `pg.Pool` that is used when it is there. */
@@ -17,26 +19,54 @@ interface Client extends Queryable {
   on?(event: 'error', listener: () => void): unknown;
 }
 
+/** How many questions `db` asks at once; undefined when it does not say. */
+export function connectionsOf(db: Queryable): number | undefined {
+  const max: unknown = (db as { readonly options?: { readonly max?: unknown } }).options?.max;
+  return isPool(db) && typeof max === 'number' ? max : undefined;
+}
+
+/** A database that is asked with a limit. */
+export interface Patient extends Queryable {
+  /** The same, with the statement prepared on connections of pg's that end at the server itself. */
+  readonly keeping: Queryable;
+}
+
 /** `db` with every question limited to `maxMs`; `database-slow` after that. */
-export function patient(db: Queryable, maxMs: number): Queryable {
-  if (!isPool(db)) return { query: (text, values) => within(db.query(text, values), maxMs) };
-  return {
-    async query(text, values) {
-      const client = await within(db.connect(), maxMs, (late) => late.release());
-      listen(client);
-      let sound = false;
-      try {
-        const answer = await within(client.query(text, values), maxMs);
-        sound = true;
-        return answer;
-      } catch (error) {
-        sound = isAnswer(error);
-        throw error;
-      } finally {
-        client.release(!sound);
-      }
-    },
+export function patient(db: Queryable, maxMs: number): Patient {
+  if (!isPool(db)) {
+    const limited: Queryable = { query: (text, values) => within(db.query(text, values), maxMs) };
+    return { ...limited, keeping: limited };
+  }
+  const ask = async (question: (client: Client) => ReturnType<Queryable['query']>) => {
+    const client = await within(db.connect(), maxMs, (late) => late.release());
+    listen(client);
+    let sound = false;
+    try {
+      const answer = await within(question(client), maxMs);
+      sound = true;
+      return answer;
+    } catch (error) {
+      sound = isAnswer(error);
+      throw error;
+    } finally {
+      client.release(!sound);
+    }
   };
+  return {
+    query: (text, values) => ask((client) => client.query(text, values)),
+    keeping: { query: (text, values) => ask((client) => prepared(client, text, values)) },
+  };
+}
+
+/** Outside a transaction, so what was refused for its name alone is asked again by its text. */
+async function prepared(client: Client, text: string, values?: unknown[]): ReturnType<Queryable['query']> {
+  if (!(await isDirect(client))) return client.query(text, values);
+  try {
+    return await new Prepared(client).query(text, values);
+  } catch (error) {
+    if (isUnusable(error)) return client.query(text, values);
+    throw error;
+  }
 }
 
 const heard = new WeakSet<object>();
@@ -65,6 +95,15 @@ function listen(client: Client): void {
 function isPool(db: Queryable): db is Pool {
   // pg's Client has `connect` too; only a pool counts its clients.
   return typeof (db as Partial<Pool>).connect === 'function' && 'totalCount' in db;
+}
+
+/**
+ * Another transaction was in the way (40001, 40P01): asked again it goes well. Seen where a role's transactions are serializable
+ * by default.
+ */
+export function isConflict(error: unknown): boolean {
+  const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
+  return code === '40001' || code === '40P01';
 }
 
 /**

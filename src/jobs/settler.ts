@@ -24,6 +24,8 @@ const WRITES: readonly Write[] = ['complete', 'completeAndRemove', 'retry', 'sno
 export interface SettlerOptions {
   readonly store: Store;
   readonly db: Queryable;
+  /** `db`, but it may keep the plans of statements. Default `db`. */
+  readonly keeping?: Queryable;
   /** Called once for each settlement: written, or lost. */
   readonly onSettled: (settlement: Settlement, written: boolean) => void;
   readonly onError: (error: unknown) => void;
@@ -31,15 +33,18 @@ export interface SettlerOptions {
   readonly removes: (job: ClaimedJob) => boolean;
   /** Rows of one statement. Default MAX_SETTLE. 1: none goes with a claim. */
   readonly batch?: number;
+  /** Statements under way at once when each has few rows: they share the log's flush. Default 4. */
+  readonly lanes?: number;
   /** Will the worker claim within some ms? Default: never. */
   readonly claimsSoon?: () => boolean;
 }
 
 /** Rows of one statement, as many as one claim brings; also bounds how long their locks are held. */
 export const MAX_SETTLE = 1_000;
-/** Statements under way at once when each has few rows: they share the log's flush. */
 const LANES = 4;
+/** So many rows are enough for one statement at a time. */
 const MANY = 100;
+const FIRST_BACKOFF_MS = 20;
 const MAX_BACKOFF_MS = 1_000;
 /** So many go with a claim: settling and claiming side by side is faster when both are long. */
 const MAX_RIDERS = 100;
@@ -51,27 +56,36 @@ export class Settler {
   /** Completions that wait for the next claim. */
   #riders: Settlement[] = [];
   #ride: NodeJS.Timeout | undefined;
-  #flushing: Promise<void> | undefined;
+  /** Each writes batch after batch until the queue is empty. */
+  readonly #lanes = new Set<{ ended?: Promise<void> }>();
+  /** Of these, those that have taken nothing yet. */
+  #starting = 0;
+  readonly #maxLanes: number;
+  readonly #batch: number;
+  #pending = 0;
   readonly #options: SettlerOptions;
 
   constructor(options: SettlerOptions) {
     this.#options = options;
+    this.#batch = options.batch ?? MAX_SETTLE;
+    this.#maxLanes = this.#batch >= MANY ? 1 : (options.lanes ?? LANES);
   }
 
   /** Settlements not yet written. */
   get pending(): number {
-    return this.#queue.length + this.#riders.length;
+    return this.#pending;
   }
 
   push(settlement: Settlement): void {
     settlement.run.settling = true;
-    const { batch = MAX_SETTLE, claimsSoon } = this.#options;
-    if (batch === 1 || !claimsSoon?.() || this.#writeOf(settlement) !== 'complete') {
+    this.#pending += 1;
+    const { claimsSoon } = this.#options;
+    if (this.#batch === 1 || !claimsSoon?.() || this.#writeOf(settlement) !== 'complete') {
       this.#enqueue([settlement]);
       return;
     }
     this.#riders.push(settlement);
-    if (this.#riders.length >= Math.min(MAX_RIDERS, batch)) this.flush();
+    if (this.#riders.length >= Math.min(MAX_RIDERS, this.#batch)) this.flush();
     else this.#ride ??= setTimeout(() => this.flush(), MAX_RIDE_MS);
   }
 
@@ -87,7 +101,7 @@ export class Settler {
   wrote(taken: readonly Settlement[], ids: readonly string[]): void {
     const written = ids.length < taken.length ? new Set(ids) : undefined;
     for (const settlement of taken)
-      this.#options.onSettled(settlement, written === undefined || written.has(settlement.run.job.id));
+      this.#settled(settlement, written === undefined || written.has(settlement.run.job.id));
   }
 
   /** The claim that took them along failed: they are written by themselves. */
@@ -104,13 +118,23 @@ export class Settler {
   /** Resolves when all that was pushed is written or lost. */
   async drained(): Promise<void> {
     this.flush();
-    while (this.#flushing !== undefined) await this.#flushing;
+    while (this.#lanes.size > 0) await Promise.all([...this.#lanes].map(({ ended }) => ended));
   }
 
   #enqueue(settlements: readonly Settlement[]): void {
     if (settlements.length === 0) return;
     this.#queue.push(...settlements);
-    this.#flushing ??= this.#flush();
+    while (this.#lanes.size < this.#maxLanes && this.#starting * this.#batch < this.#queue.length) {
+      const lane: { ended?: Promise<void> } = {};
+      this.#lanes.add(lane);
+      this.#starting += 1;
+      lane.ended = this.#lane(() => this.#lanes.delete(lane));
+    }
+  }
+
+  #settled(settlement: Settlement, written: boolean): void {
+    this.#pending -= 1;
+    this.#options.onSettled(settlement, written);
   }
 
   #endRide(): void {
@@ -118,25 +142,22 @@ export class Settler {
     this.#ride = undefined;
   }
 
-  async #flush(): Promise<void> {
+  /** `ended` is called in the same turn as the last look at the queue: what comes after it wants another lane. */
+  async #lane(ended: () => void): Promise<void> {
     // One turn of the event loop: jobs that end together are written together.
     await new Promise((resolve) => setImmediate(resolve));
-    let backoffMs = 20;
+    this.#starting -= 1;
+    let backoffMs = FIRST_BACKOFF_MS;
     while (this.#queue.length > 0) {
-      this.#queue = this.#withoutExpired(this.#queue);
-      const { batch = MAX_SETTLE } = this.#options;
-      const taken = this.#queue.slice(0, batch >= MANY ? batch : batch * LANES);
-      const lanes = Array.from({ length: Math.ceil(taken.length / batch) }, (_, lane) => {
-        return this.#write(taken.slice(lane * batch, (lane + 1) * batch));
-      });
-      const left = (await Promise.all(lanes)).flat();
-      this.#queue.splice(0, taken.length, ...left);
+      const taken = this.#withoutExpired(this.#queue.splice(0, this.#batch));
+      const left = await this.#write(taken);
       if (left.length > 0) {
+        this.#queue.unshift(...left);
         await sleep(backoffMs * (0.5 + Math.random()));
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
-      }
+      } else backoffMs = FIRST_BACKOFF_MS;
     }
-    this.#flushing = undefined;
+    ended();
   }
 
   /** Past its deadline a job may be somebody else's: the reaper decides, not we. */
@@ -146,7 +167,7 @@ export class Settler {
     if (expired.length === 0) return settlements;
     const gone = new Set(expired);
     const left = settlements.filter((s) => !gone.has(s));
-    for (const settlement of expired) this.#options.onSettled(settlement, false);
+    for (const settlement of expired) this.#settled(settlement, false);
     return left;
   }
 
@@ -170,12 +191,16 @@ export class Settler {
 
   async #writeSame(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
     if (same.length === 0) return [];
-    const { store, db, onError } = this.#options;
+    const { store, db, keeping = db, onError } = this.#options;
     try {
       const rows = same.map(rowOf);
       // The rows of one call share the outcome's type, so each has what its statement needs.
-      const write = store[as] as (db: Queryable, held: readonly Held[]) => Promise<string[]>;
-      const written = await write(db, rows);
+      const write = store[as] as (
+        db: Queryable,
+        held: readonly Held[],
+        keeping: Queryable,
+      ) => Promise<string[]>;
+      const written = await write(db, rows, keeping);
       this.wrote(same, written);
       return [];
     } catch (error) {
@@ -204,7 +229,7 @@ export class Settler {
   async #withoutText({ run, outcome }: Settlement): Promise<Settlement[]> {
     const bare = withoutText(outcome);
     if (bare !== null) return this.#writeSame(bare.type, [{ run, outcome: bare }]);
-    this.#options.onSettled({ run, outcome }, false);
+    this.#settled({ run, outcome }, false);
     return [];
   }
 }

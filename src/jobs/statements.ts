@@ -289,6 +289,10 @@ returning j.id::text`,
     finish: `
 select ${s}.finish($1, $2, $3) as ids`,
 
+    /** The same for one job (migrations/025_finish_one.sql). */
+    finishOne: `
+select ${s}.finish_one($1, $2, $3) as written`,
+
     /** running -> done and gone at once: a row that nobody asks for again (settle.ts). */
     completeAndRemove: `
 with removed as (

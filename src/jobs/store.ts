@@ -569,7 +569,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
 
     /** The same with `complete` before it, in one statement: the ids that it changed, and the jobs that are leased now. */
     async finishAndClaim(
-      db: Queryable,
+      keeping: Queryable,
       ended: readonly Completion[],
       order: ClaimOrder,
     ): Promise<{ readonly finished: readonly string[]; readonly jobs: ClaimedJob[] }> {
@@ -582,7 +582,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
         order.oldest,
       ];
       const answer = await rows<ClaimedRow & { readonly finished: string | null }>(
-        db,
+        keeping,
         sql.finishAndClaim,
         values,
       );
@@ -639,8 +639,13 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return returnedIds(db, sql.extend, [ids(mine), tokens(mine), leaseMs]);
     },
 
-    complete(db: Queryable, held: readonly Completion[]) {
-      return joinedIds(db, sql.finish, completions(held));
+    /** `keeping`: `db`, but it may keep the plans of statements. */
+    async complete(db: Queryable, held: readonly Completion[], keeping = db): Promise<string[]> {
+      const [first] = held;
+      if (first === undefined || held.length > 1) return joinedIds(keeping, sql.finish, completions(held));
+      const values = [first.id, first.leaseToken, first.resultText];
+      const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
+      return answer?.written === true ? [first.id] : [];
     },
 
     /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). */

@@ -5,12 +5,13 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
+import { Ahead, MAX_AHEAD_MS } from './ahead.js';
 import { type Floor, Floors } from './floors.js';
 import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import type { KindLimits } from './kind-limits.js';
 import { Leases } from './leases.js';
-import { hearErrors, isAnswer, patient } from './patience.js';
+import { connectionsOf, hearErrors, isAnswer, isConflict, type Patient, patient } from './patience.js';
 import { FailureRamp, ReturnRamp } from './ramp.js';
 import type { Retention } from './retention.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
@@ -107,6 +108,8 @@ export interface Worker {
 
 /** With few free slots, claims come at most this often: each costs a statement, and slots free up one by one. */
 const MIN_CLAIM_MS = 5;
+/** Of a backlog of short jobs a claim waits for half the slots, so long at most. */
+const MAX_GATHER_MS = 20;
 /** Rows of one claim; also bounds what one lost reply puts at risk. With 500 each job costs 10 % more CPU (measured). */
 const MAX_CLAIM = 1_000;
 /** A claim of so many is answered as one text, and taken apart when the next one is on its way. */
@@ -122,6 +125,9 @@ const MANY_AT_ONCE = 5;
 const MAX_BUSY_POLL_MS = 10;
 /** Only after so long without a job is it said that this worker sleeps: a thousand jobs a second notified 120 times each. */
 const QUIET_MS = 20;
+/** Of a database that does not say. */
+const DEFAULT_CONNECTIONS = 5;
+const MAX_LANES = 24;
 /** A limit that is used up is looked at again after so long at most: nobody notifies of it. */
 const LIMITED_POLL_MS = 200;
 /** A claim whose answer comes later than that gives its jobs back. Less than the patience below, or none came. */
@@ -143,6 +149,8 @@ interface Kind {
   readonly rule: KindRule | undefined;
   readonly keepDone: boolean;
   readonly ramp: FailureRamp;
+  /** Its jobs may be claimed before there is a slot for them: nothing else of it counts them, and they may run again. */
+  readonly early: boolean;
   /** Claimed and not yet ended. */
   running: number;
 }
@@ -167,6 +175,11 @@ function filledOne(claimed: readonly ClaimedJob[], { demands, asked }: Claim): b
   return demands.some(({ kind, limit }) => (counts.get(kind) ?? 0) >= limit);
 }
 
+/** Settlements under way at once, where each is of few jobs: one connection is left for the claims. */
+function lanesOf(db: Queryable): number {
+  return Math.max(1, Math.min((connectionsOf(db) ?? DEFAULT_CONNECTIONS) - 1, MAX_LANES));
+}
+
 /** A provider that says when to come again is there. */
 const asksForLater = (end: HandlerEnd): boolean => end.type === 'threw' && end.error instanceof RetryAfter;
 
@@ -174,7 +187,7 @@ const NOT_STARTED: HandlerEnd = { type: 'threw', error: new LeaseLost() };
 
 class JobWorker implements Worker {
   ready = false;
-  readonly #db: Queryable;
+  readonly #db: Patient;
   readonly #store: Store;
   readonly #name = `${hostname().slice(0, 60)}:${process.pid}:${randomBytes(4).toString('hex')}`;
   readonly #kinds: ReadonlyMap<string, Kind>;
@@ -192,8 +205,10 @@ class JobWorker implements Worker {
   readonly #upkeep: Upkeep | undefined;
   readonly #wakeUp: Wake | undefined;
 
-  /** Claimed and not yet ended. */
+  /** Begun and not yet ended. */
   readonly #executing = new Set<Run>();
+  /** Claimed and not yet begun. */
+  readonly #ahead: Ahead;
   #rotation = 0;
   #stopping = false;
   #loop: Promise<void> | undefined;
@@ -228,6 +243,7 @@ class JobWorker implements Worker {
     this.#concurrency = whole('concurrency', options.concurrency ?? 10, 10_000);
     this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
     this.#keepDone = options.keepDone ?? true;
+    this.#ahead = new Ahead(this.#concurrency, performance.now());
     const pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
     const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
     const kinds = checkHandlers(options.handlers);
@@ -251,7 +267,7 @@ class JobWorker implements Worker {
     };
     this.#leases = new Leases({ ...shared, leaseMs: this.#leaseMs, onLost: (run) => this.#lost(run) });
     this.#settler = new Settler({
-      ...shared,
+      ...{ ...shared, keeping: this.#db.keeping, lanes: lanesOf(options.db) },
       // While there is a backlog, or who claims many at once, settles beside the claims: one after the other took twice as long.
       claimsSoon: () => this.#claimsSoon && this.#fullClaims === 0 && this.#concurrency < 2 * MANY,
       batch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
@@ -262,6 +278,7 @@ class JobWorker implements Worker {
           this.#emit?.({ type: 'settled', job: run.job, outcome });
           if (outcome.type === 'complete' || outcome.type === 'discard') this.#turns.ended(run.job);
         } else this.#lost(run);
+        this.#beginNext();
         this.#slotFreed.fire();
       },
     });
@@ -314,6 +331,7 @@ class JobWorker implements Worker {
     this.#nudged.fire();
     this.#slotFreed.fire();
     await this.#loop;
+    await this.#giveBackAhead();
     await this.#begun;
     const deadlineAt = performance.now() + deadlineMs;
     for (
@@ -343,6 +361,10 @@ class JobWorker implements Worker {
         this.#claimsNotSoon();
         this.#floors.startAtHead();
         this.#databaseError(error);
+        if (isConflict(error)) {
+          await this.#nudged.wait(MIN_CLAIM_MS * 2 * Math.random());
+          continue;
+        }
         this.#return.lost();
         // Jittered, so that a fleet does not come back in step.
         await this.#nudged.wait(backoffMs * (0.5 + Math.random()));
@@ -355,23 +377,25 @@ class JobWorker implements Worker {
   /** One look at the situation: wait, or claim. */
   async #turn(): Promise<void> {
     const nudges = this.#nudged.fired;
+    if (this.#ahead.stale(performance.now())) await this.#giveBackAhead();
     if (this.#solo.shouldLook(performance.now())) await this.#lookForSolo(false);
     if (this.#solo.waiting) {
       this.#claimsNotSoon();
       if (await this.#soloTurn()) return;
     }
     this.#claimsSoon = true;
-    const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
-    const slots = this.#return.slots(this.#concurrency, performance.now());
-    const free = slots - this.#executing.size - unsettled - this.#arriving;
-    const demands = this.#demands();
-    if (free <= 0 || demands.length === 0) return this.#slotFreed.wait(this.#pollMs);
-    const sinceMs = performance.now() - this.#lastClaimAt;
-    const busy = free < slots;
-    if (busy && free < this.#concurrency / 2 && sinceMs < MIN_CLAIM_MS) {
-      return this.#nudged.wait(MIN_CLAIM_MS - sinceMs);
+    const now = performance.now();
+    const most = this.#fullClaims > 0 && this.#concurrency < MANY ? this.#ahead.most(now) : 0;
+    const free = this.#freeSlots(now) + most - this.#ahead.size;
+    // Half of them are there still: enough until the next claim has come.
+    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#demands(most);
+    if (demands.length === 0) return this.#slotFreed.wait(this.#waitMs());
+    const sinceMs = now - this.#lastClaimAt;
+    if (this.#executing.size + this.#ahead.size > 0 && free < this.#concurrency / 2) {
+      if (most > 0 && sinceMs < MAX_GATHER_MS) return this.#slotFreed.wait(MAX_GATHER_MS - sinceMs);
+      if (sinceMs < MIN_CLAIM_MS) return this.#nudged.wait(MIN_CLAIM_MS - sinceMs);
     }
-    const wanted = Math.min(free, Math.max(Math.ceil(this.#concurrency / 2), 10), MAX_CLAIM);
+    const wanted = Math.min(free, Math.max(Math.ceil(this.#concurrency / 2), 10) + most, MAX_CLAIM);
     const asked = Math.min(
       wanted,
       demands.reduce((sum, demand) => sum + demand.limit, 0),
@@ -437,6 +461,17 @@ class JobWorker implements Worker {
     }
   }
 
+  #freeSlots(nowMs: number): number {
+    const slots = this.#return.slots(this.#concurrency, nowMs);
+    const unsettled = Math.max(0, this.#settler.pending - this.#concurrency);
+    return slots - this.#executing.size - unsettled - this.#arriving;
+  }
+
+  /** While no slot is free. */
+  #waitMs(): number {
+    return this.#ahead.size > 0 ? Math.min(this.#pollMs, MAX_AHEAD_MS) : this.#pollMs;
+  }
+
   /** What ended is written by itself. */
   #claimsNotSoon(): void {
     this.#claimsSoon = false;
@@ -450,12 +485,19 @@ class JobWorker implements Worker {
     return this.#idle;
   }
 
-  /** What each kind may still take, beginning with another kind each time so that none starves behind another. */
-  #demands(): KindDemand[] {
+  /**
+   * What each kind may still take, beginning with another kind each time so that none starves behind another. `early`: so many
+   * may come before there is a slot.
+   */
+  #demands(early: number): KindDemand[] {
     const kinds = [...this.#kinds];
     this.#rotation = (this.#rotation + 1) % kinds.length;
     return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
-      .map(([kind, entry]) => demandOf(kind, entry, entry.ramp.slots - entry.running))
+      .map(([kind, entry]) => {
+        const { ramp, running } = entry;
+        const more = entry.early && ramp.slots >= this.#concurrency ? early : 0;
+        return demandOf(kind, entry, ramp.slots - running + more);
+      })
       .filter((demand) => demand.limit > 0);
   }
 
@@ -463,7 +505,9 @@ class JobWorker implements Worker {
     const rule = options.onDeadHead === 'block' ? { ...limits, holds: true } : limits;
     const keepDone = options.keepDone ?? this.#keepDone;
     const ramp = new FailureRamp(options.concurrency ?? this.#concurrency);
-    return { options, rule, keepDone, ramp, running: 0 };
+    const early =
+      options.concurrency === undefined && rule === undefined && options.onLeaseExpired !== 'park';
+    return { options, rule, keepDone, ramp, early, running: 0 };
   }
 
   /** With what has ended in the same statement. How many came; null when the database refused that: then they go apart. */
@@ -473,8 +517,8 @@ class JobWorker implements Worker {
     const rows = completionsOf(ended);
     let finished: readonly string[] = [];
     try {
-      const jobs = await this.#claim(async (db) => {
-        const answer = await this.#store.finishAndClaim(db, rows, claim);
+      const jobs = await this.#claim(async ({ keeping }) => {
+        const answer = await this.#store.finishAndClaim(keeping, rows, claim);
         finished = answer.finished;
         return answer.jobs;
       });
@@ -491,16 +535,16 @@ class JobWorker implements Worker {
   }
 
   /** Claims, and has the jobs started. Local deadlines count from before the request. */
-  async #claim(ask: (db: Queryable) => Promise<readonly ClaimedJob[]>): Promise<readonly ClaimedJob[]> {
+  async #claim(ask: (db: Patient) => Promise<readonly ClaimedJob[]>): Promise<readonly ClaimedJob[]> {
     const sentAt = performance.now();
     const jobs = await this.#answer(ask(this.#db), (late) => late);
     if (jobs.length === 0) return jobs;
-    const runs = this.#take(jobs, sentAt);
+    const begun = this.#beginOrKeep(this.#take(jobs, sentAt));
     // Not before the event loop's next turn: by then the next claim is on its way, so one batch runs while the next is
     // fetched. Two loops that claimed side by side were no faster and cost the server 1.3 us a job more, since each
     // steps over the rows that the other is locking.
-    setImmediate(() => runs.forEach((run) => void this.#execute(run)));
-    if (this.#stopping) await this.#giveBack(runs);
+    setImmediate(() => begun.forEach((run) => void this.#execute(run)));
+    if (this.#stopping) await this.#giveBack(begun);
     return jobs;
   }
 
@@ -522,6 +566,7 @@ class JobWorker implements Worker {
       const jobs = many.jobs();
       this.#floors.claimed(jobs, false);
       const runs = this.#take(jobs, sentAt);
+      for (const run of runs) this.#executing.add(run);
       // Lost first: an execution then ends before it starts.
       const givenBack = this.#stopping ? this.#giveBack(runs) : undefined;
       for (const run of runs) void this.#execute(run);
@@ -554,9 +599,36 @@ class JobWorker implements Worker {
   #begin(job: ClaimedJob, deadlineAt: number): Run {
     const run = new Run(job, deadlineAt, this.#log, this.#store, this.#db);
     this.#leases.add(run);
-    this.#executing.add(run);
     this.#kind(job.kind).running += 1;
     return run;
+  }
+
+  /** Those for which there is a slot; the rest waits for one. */
+  #beginOrKeep(runs: readonly Run[]): readonly Run[] {
+    const now = performance.now();
+    // What was claimed without looking ahead has its slots, come what may.
+    const slots = this.#fullClaims === 0 ? runs.length : Math.max(0, this.#freeSlots(now));
+    const begun = runs.slice(0, slots);
+    for (const run of begun) this.#executing.add(run);
+    this.#ahead.put(runs.slice(slots), now);
+    return begun;
+  }
+
+  #beginNext(): void {
+    if (this.#ahead.size === 0 || this.#stopping) return;
+    for (let free = this.#freeSlots(performance.now()); free > 0; free -= 1) {
+      const run = this.#ahead.next();
+      if (run === undefined) return;
+      this.#executing.add(run);
+      void this.#execute(run);
+    }
+  }
+
+  /** None of them was begun. */
+  async #giveBackAhead(): Promise<void> {
+    const runs = this.#ahead.empty();
+    for (const run of runs) this.#kind(run.job.kind).running -= 1;
+    await this.#giveBack(runs);
   }
 
   /** Claims ask for known kinds only. */
@@ -569,6 +641,7 @@ class JobWorker implements Worker {
     // Lost before it started: given back, since the worker stops.
     const end = run.lost ? NOT_STARTED : await run.execute(kind.options);
     this.#executing.delete(run);
+    this.#ahead.ended();
     kind.running -= 1;
     if (run.lost) this.#leases.ended(run);
     else {
@@ -582,13 +655,15 @@ class JobWorker implements Worker {
         this.#log.warn(fields, 'a handler threw');
       }
     }
+    this.#beginNext();
     this.#slotFreed.fire();
   }
 
   /** Claims nothing until this worker is empty, then one job that must run alone. True while that goes on. */
   async #soloTurn(): Promise<boolean> {
     // An outcome that is not yet written is work that a dying process would lose.
-    const busy = this.#executing.size > 0 || this.#settler.pending > 0 || this.#arriving > 0;
+    const busy =
+      this.#executing.size > 0 || this.#ahead.size > 0 || this.#settler.pending > 0 || this.#arriving > 0;
     if (!this.#solo.goOn(performance.now(), busy)) return false;
     if (busy) {
       await this.#slotFreed.wait(this.#pollMs);
@@ -642,8 +717,12 @@ class JobWorker implements Worker {
   }
 
   #databaseError(error: unknown): void {
-    this.ready = false;
     this.#emit?.({ type: 'database-error', error });
+    if (isConflict(error)) {
+      this.#log.warn(errorFields(error), 'another transaction was in the way; trying again');
+      return;
+    }
+    this.ready = false;
     this.#log.error(errorFields(error), 'the database did not answer; trying again');
   }
 }

@@ -1,0 +1,76 @@
+/**
+ * Jobs that are claimed and not yet started, so that a claim brings dozens where slots free up one by one: a claim costs the
+ * server 400 us whatever it brings. Only as many as end within some ms at the present pace, so that none waits here for
+ * long while another worker has nothing to do; and whoever has waited for too long is given back. It is told the time
+ * (monotonic ms), claims nothing and starts nothing.
+ */
+import type { Run } from './handler.js';
+
+/** As many jobs as end within this time. */
+const AHEAD_MS = 25;
+/** The pace is that of so long at least: the last jobs before it end in bursts. */
+const PACE_MS = 10;
+/** With fewer slots, what dies with this process disturbs no others. */
+const MIN_SLOTS = 8;
+/** Something holds up all slots: others may have what waits. */
+export const MAX_AHEAD_MS = 1_000;
+
+export class Ahead {
+  readonly #waiting: Run[] = [];
+  #ended = 0;
+  /** Jobs a ms. */
+  #pace = 0;
+  #paceAt: number;
+  /** When the last of them came. */
+  #putAt = Number.NEGATIVE_INFINITY;
+
+  /** `slots`: as many wait at most. */
+  constructor(
+    private readonly slots: number,
+    nowMs: number,
+  ) {
+    this.#paceAt = nowMs;
+  }
+
+  get size(): number {
+    return this.#waiting.length;
+  }
+
+  /** A job ended. */
+  ended(): void {
+    this.#ended += 1;
+  }
+
+  /** So many may wait now. */
+  most(nowMs: number): number {
+    if (this.slots < MIN_SLOTS) return 0;
+    const sinceMs = nowMs - this.#paceAt;
+    if (sinceMs >= PACE_MS) {
+      this.#pace = this.#ended / sinceMs;
+      this.#ended = 0;
+      this.#paceAt = nowMs;
+    }
+    return Math.min(Math.floor(this.#pace * AHEAD_MS), this.slots);
+  }
+
+  put(runs: readonly Run[], nowMs: number): void {
+    if (runs.length === 0) return;
+    this.#waiting.push(...runs);
+    this.#putAt = nowMs;
+  }
+
+  /** The one to start next. */
+  next(): Run | undefined {
+    return this.#waiting.shift();
+  }
+
+  /** Do they wait for too long? */
+  stale(nowMs: number): boolean {
+    return this.#waiting.length > 0 && nowMs - this.#putAt >= MAX_AHEAD_MS;
+  }
+
+  /** All of them, to be given back. */
+  empty(): Run[] {
+    return this.#waiting.splice(0);
+  }
+}
