@@ -51,14 +51,19 @@ export class CallNames {
     } else if (ts.isImportClause(node) || ts.isImportEqualsDeclaration(node)) {
       if (node.name !== undefined) this.give(node.name);
     } else if (ts.isBindingElement(node)) {
-      if (node.propertyName !== undefined || node.initializer !== undefined) this.give(node.name);
+      const renamed = node.propertyName !== undefined || node.initializer !== undefined;
+      if (renamed || ts.isArrayBindingPattern(node.parent)) this.give(node.name);
+    } else if (isDefaultExport(node)) {
+      // `require('./bus').default(…)`.
+      this.given.add('default');
     } else if (ts.isGetAccessorDeclaration(node) || hasComputedName(node)) {
       this.give(node.name);
     } else if (ts.isBinaryExpression(node) && node.operatorToken.kind === ts.SyntaxKind.EqualsToken) {
       const left = bare(node.left);
       if (mayBeFunction(node.right)) this.give(ts.isPropertyAccessExpression(left) ? left.name : left);
     } else if (isHolder(node)) {
-      if (node.initializer !== undefined && mayBeFunction(node.initializer)) this.give(node.name);
+      if (node.initializer === undefined ? isOfList(node) : mayBeFunction(node.initializer))
+        this.give(node.name);
     }
     if ('type' in node && 'name' in node && node.type !== undefined && asksForType(node.type as ts.Node))
       this.give(node.name as ts.Node);
@@ -76,6 +81,20 @@ const UNNAMED = '(expression)';
 
 function hasComputedName(node: ts.Node): node is ts.MethodDeclaration {
   return ts.isMethodDeclaration(node) && ts.isComputedPropertyName(node.name);
+}
+
+/** `export default publish`, `export default function publish() {}`. */
+function isDefaultExport(node: ts.Node): boolean {
+  if (ts.isExportAssignment(node)) return node.isExportEquals !== true;
+  return (
+    ts.isFunctionDeclaration(node) &&
+    (node.modifiers?.some((m) => m.kind === ts.SyntaxKind.DefaultKeyword) ?? false)
+  );
+}
+
+/** `for (const send of senders)`. */
+function isOfList(holder: Holder): boolean {
+  return ts.isVariableDeclarationList(holder.parent) && ts.isForOfStatement(holder.parent.parent);
 }
 
 type Holder =

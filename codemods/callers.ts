@@ -27,7 +27,7 @@ import {
   signatureOf,
   usesArguments,
 } from './signatures.js';
-import { eachNode, type Fn, isFn, lineOf, quote } from './syntax.js';
+import { eachNode, type Fn, inOrder, isFn, lineOf, quote } from './syntax.js';
 
 export interface Family {
   readonly name: string;
@@ -51,7 +51,6 @@ const MAX_HEIRS = 200;
 export class Callers {
   private readonly families = new Map<Fn, Family | undefined>();
   private computed: readonly ts.ElementAccessExpression[] | undefined;
-  private calls: ReadonlyMap<Fn, readonly ts.CallExpression[]> | undefined;
 
   private readonly exports: PublicExports;
 
@@ -183,26 +182,16 @@ export class Callers {
 
   // ── who calls ──
 
+  /** In source order. Only calls under its names are asked about: to resolve all of a large program takes minutes. */
   private callsOf(bodies: readonly Fn[]): ts.CallExpression[] {
-    this.calls ??= this.indexCalls();
-    return [...new Set(bodies.flatMap((fn) => this.calls?.get(fn) ?? []))];
-  }
-
-  private indexCalls(): Map<Fn, ts.CallExpression[]> {
-    const index = new Map<Fn, ts.CallExpression[]>();
-    for (const file of this.resolver.analysis.own) {
-      eachNode(file, (node) => {
-        if (!ts.isCallExpression(node)) return;
-        const callee = this.resolver.calleeOf(node);
-        if (callee.kind !== 'own') return;
-        for (const fn of callee.fns) {
-          const list = index.get(fn);
-          if (list === undefined) index.set(fn, [node]);
-          else list.push(node);
-        }
-      });
+    const known = new Set(bodies);
+    const found = new Set<ts.CallExpression>();
+    for (const call of bodies.flatMap((fn) => this.resolver.ownCallNames.of(fn))) {
+      if (!ts.isCallExpression(call)) continue;
+      const callee = this.resolver.calleeOf(call);
+      if (callee.kind === 'own' && callee.fns.some((fn) => known.has(fn))) found.add(call);
     }
-    return index;
+    return [...found].sort(inOrder);
   }
 
   /** Mentions that are no calls, and calls that may be meant for it and cannot be traced. */

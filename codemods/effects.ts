@@ -52,6 +52,9 @@ const SENDING =
 
 export class Effects {
   private readonly memo = new Map<Fn, readonly Effect[]>();
+  private readonly helpers = new Map<Fn, ts.CallExpression | undefined>();
+  /** How often a cycle or the depth limit has cut an answer short. */
+  private cuts = 0;
 
   constructor(
     private readonly resolver: Resolver,
@@ -64,33 +67,49 @@ export class Effects {
   }
 
   private rawQuery(call: ts.CallExpression, env: Env | undefined): PgQuery | undefined {
+    const ran = this.ranBy(call);
+    if (ran === undefined) return undefined;
+    const [argument] = call.arguments;
+    const text = argument === undefined ? undefined : this.sqlText({ node: argument, env });
+    const sql = text === undefined ? 'unknown' : classifySql(text);
+    return { call, ...ran, sql, text: text ?? '', helper: undefined };
+  }
+
+  private ranBy(call: ts.CallExpression): Pick<PgQuery, 'on' | 'handle'> | undefined {
     const callee = this.resolver.calleeOf(call);
     if (callee.kind !== 'package' || classOf(callee.role.pkg) !== 'pg' || callee.method !== 'query')
       return undefined;
     const on = callee.role.what;
     const target = bare(call.expression);
     if ((on !== 'pool' && on !== 'client') || !ts.isPropertyAccessExpression(target)) return undefined;
-    const [argument] = call.arguments;
-    const text = argument === undefined ? undefined : this.sqlText({ node: argument, env });
-    const sql = text === undefined ? 'unknown' : classifySql(text);
-    return { call, on, handle: target.expression, sql, text: text ?? '', helper: undefined };
+    return { on, handle: target.expression };
   }
 
   /** `query(text, values)` of the repository's own that hands its text to the one pg query it makes. */
   private helperQuery(call: ts.CallExpression): PgQuery | undefined {
     const callee = this.resolver.calleeOf(call);
     const fn = callee.kind === 'own' && callee.fns.length === 1 ? callee.fns[0] : undefined;
-    if (fn?.body === undefined) return undefined;
-    const env = this.values.enter(fn, call, undefined);
-    const queries = ownCalls(fn.body).flatMap((inner) => this.rawQuery(inner, env) ?? []);
+    const inner = fn === undefined ? undefined : this.passedOnBy(fn);
+    if (fn === undefined || inner === undefined) return undefined;
+    const query = this.rawQuery(inner, this.values.enter(fn, call, undefined));
+    return query === undefined ? undefined : { ...query, call, helper: fn };
+  }
+
+  /** The one query of a function, when its text is a parameter. Every call of the function asks: kept. */
+  private passedOnBy(fn: Fn): ts.CallExpression | undefined {
+    if (this.helpers.has(fn)) return this.helpers.get(fn);
+    const queries =
+      fn.body === undefined ? [] : ownCalls(fn.body).filter((inner) => this.ranBy(inner) !== undefined);
     const [query] = queries;
-    if (query === undefined || queries.length !== 1) return undefined;
-    const argument = query.call.arguments[0];
+    const argument = query?.arguments[0];
     const passed =
+      queries.length === 1 &&
       argument !== undefined &&
       ts.isIdentifier(argument) &&
       fn.parameters.some((p) => p.name.getText() === argument.text);
-    return passed ? { ...query, call, helper: fn } : undefined;
+    const found = passed ? query : undefined;
+    this.helpers.set(fn, found);
+    return found;
   }
 
   /** The SQL as far as it is literal: of a template with holes, the part before the first hole decides. */
@@ -134,9 +153,10 @@ export class Effects {
     const direct = this.direct(call);
     if (direct !== undefined) return [direct];
     const callee = this.resolver.calleeOf(call);
-    if (callee.kind !== 'own' || depth >= MAX_DEPTH) return [];
-    return callee.fns
-      .filter((fn) => !seen.has(fn))
+    if (callee.kind !== 'own') return [];
+    const fns = depth >= MAX_DEPTH ? [] : callee.fns.filter((fn) => !seen.has(fn));
+    if (fns.length < callee.fns.length) this.cuts++;
+    return fns
       .flatMap((fn) => this.ofFunction(fn, new Set([...seen, fn]), depth + 1))
       .map((effect) => ({ ...effect, at: call, direct: false }));
   }
@@ -144,9 +164,10 @@ export class Effects {
   private ofFunction(fn: Fn, seen: ReadonlySet<ts.Node>, depth: number): readonly Effect[] {
     const known = this.memo.get(fn);
     if (known !== undefined) return known;
+    const before = this.cuts;
     const found = fn.body === undefined ? [] : firstOfEach(this.collect(fn.body, seen, depth));
-    // Only an answer that no cycle or depth limit cut short is kept.
-    if (seen.size === 1) this.memo.set(fn, found);
+    // Of an inner function only an answer that no cycle or depth limit cut short is kept.
+    if (seen.size === 1 || this.cuts === before) this.memo.set(fn, found);
     return found;
   }
 
@@ -200,6 +221,9 @@ export class Effects {
     const method = ts.isPropertyAccessExpression(tag) ? tag.name.text : '';
     const role = this.resolver.roleOf(target);
     if (role !== undefined) return { role, method };
+    // `this.sql`: the tag itself is the root.
+    const whole = this.resolver.roleOf(tag);
+    if (whole !== undefined) return { role: whole, method: '' };
     const declaration = this.resolver.analysis.checker.getResolvedSignature(node)?.declaration;
     const pkg = declaration === undefined ? undefined : declaredIn(declaration);
     return pkg === undefined ? undefined : { role: { pkg, what: 'module' }, method };

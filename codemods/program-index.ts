@@ -13,6 +13,7 @@ export class ProgramIndex {
   private readonly assignments = new Map<ts.SourceFile, Map<ts.Symbol, ts.Expression[]>>();
   private heirs: Map<ts.Symbol, ts.ClassLikeDeclaration[]> | undefined;
   private names: CallNames | undefined;
+  private ownNames: CallNames | undefined;
   private readonly targets = new Map<ts.Node, ts.Node | undefined>();
 
   constructor(private readonly analysis: Analysis) {
@@ -59,6 +60,12 @@ export class ProgramIndex {
   get callNames(): CallNames {
     this.names ??= new CallNames(this.analysis.roots, this.analysis.own);
     return this.names;
+  }
+
+  /** The same in every file of the repository's own that the program holds. */
+  get ownCallNames(): CallNames {
+    this.ownNames ??= new CallNames(this.analysis.own, this.analysis.own);
+    return this.ownNames;
   }
 
   private targetOf(call: ts.CallExpression | ts.NewExpression): ts.Node | undefined {

@@ -52,7 +52,11 @@ const MAX_WRAPPERS = 10;
 /** A kind's length in the table. */
 const MAX_KIND = 200;
 
+const NO_RENAMES: ReadonlyMap<ts.Symbol, string> = new Map();
+
 export class PublishReader {
+  private readonly known = new Map<ts.CallExpression, PublishFacts>();
+
   constructor(
     private readonly resolver: Resolver,
     private readonly values: Evaluator,
@@ -61,9 +65,13 @@ export class PublishReader {
   ) {}
 
   /** `renames`: the site's names that have another name where the enqueue goes. */
-  read(site: ts.CallExpression, renames: ReadonlyMap<ts.Symbol, string> = new Map()): PublishFacts {
+  read(site: ts.CallExpression, renames: ReadonlyMap<ts.Symbol, string> = NO_RENAMES): PublishFacts {
+    const known = renames.size === 0 ? this.known.get(site) : undefined;
+    if (known !== undefined) return known;
     const trail: Trail = { path: [], obstacles: [], notes: [], renames };
-    return this.follow(site, undefined, trail);
+    const facts = this.follow(site, undefined, trail);
+    if (renames.size === 0) this.known.set(site, facts);
+    return facts;
   }
 
   /** A part of a publish as text, in the words of the place that publishes. */

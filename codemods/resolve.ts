@@ -94,6 +94,11 @@ export class Resolver {
     return this.index.callNames;
   }
 
+  /** The same in every file of the repository's own that the program holds. */
+  get ownCallNames(): CallNames {
+    return this.index.ownCallNames;
+  }
+
   /** Calls that name the function itself; those through an interface are the interface's. */
   callsOf(fn: Fn): readonly ts.CallExpression[] {
     return this.index.callsOf(fn);

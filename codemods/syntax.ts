@@ -122,6 +122,12 @@ export function contains(outer: ts.Node, inner: ts.Node): boolean {
   return inner.pos >= outer.pos && inner.end <= outer.end && inner.getSourceFile() === outer.getSourceFile();
 }
 
+/** Sorts nodes by file and place. */
+export function inOrder(a: ts.Node, b: ts.Node): number {
+  const [left, right] = [a.getSourceFile().fileName, b.getSourceFile().fileName];
+  return left === right ? a.pos - b.pos : left < right ? -1 : 1;
+}
+
 export function isAsync(scope: Scope): boolean {
   if (ts.isSourceFile(scope)) return true;
   return scope.modifiers?.some((m) => m.kind === ts.SyntaxKind.AsyncKeyword) ?? false;

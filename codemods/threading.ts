@@ -23,6 +23,7 @@ import {
   lineOf,
   ownCalls,
   quote,
+  type Scope,
   scopeOf,
 } from './syntax.js';
 import type { InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
@@ -59,6 +60,7 @@ const MAX_FAMILIES = 30;
 
 export class Threadings {
   private readonly known = new Map<Family, Threading | undefined>();
+  private byScope: Map<Scope, readonly ts.CallExpression[]> | undefined;
 
   constructor(
     private readonly resolver: Resolver,
@@ -143,8 +145,7 @@ export class Threadings {
     const publishes: { call: ts.CallExpression; facts: PublishFacts; body: Fn }[] = [];
     const hops: { call: ts.CallExpression; body: Fn }[] = [];
     for (const body of family.bodies) {
-      for (const call of this.discovery.publishes) {
-        if (namedScopeOf(call) !== body) continue;
+      for (const call of this.publishesIn(body)) {
         const facts = this.read(call);
         if (facts.obstacles.length === 0 && facts.kind !== null) {
           obstacles.push(...this.misplaced(call, body));
@@ -174,6 +175,17 @@ export class Threadings {
         what: `${this.placeOf(outside)} is not among the paths`,
       });
     return { family, index, added, publishes, hops };
+  }
+
+  private publishesIn(body: Fn): readonly ts.CallExpression[] {
+    if (this.byScope === undefined) {
+      this.byScope = new Map();
+      for (const call of this.discovery.publishes) {
+        const scope = namedScopeOf(call);
+        this.byScope.set(scope, [...(this.byScope.get(scope) ?? []), call]);
+      }
+    }
+    return this.byScope.get(body) ?? [];
   }
 
   /** What a publish's place in the function means once it is a statement of the transaction. */

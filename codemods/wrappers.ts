@@ -16,6 +16,7 @@ import {
   contains,
   eachNode,
   type Fn,
+  inOrder,
   isFn,
   lineOf,
   nameOf,
@@ -252,11 +253,6 @@ class Search {
     });
     return found;
   }
-}
-
-function inOrder(a: ts.Node, b: ts.Node): number {
-  const [left, right] = [a.getSourceFile().fileName, b.getSourceFile().fileName];
-  return left === right ? a.pos - b.pos : left < right ? -1 : 1;
 }
 
 /** How many arguments a function can read; an overload's body may take more than is written there. */

@@ -5,8 +5,7 @@
  */
 
 import { ts } from 'ts-morph';
-import type { Callee } from '../resolve.js';
-import { eachNode } from '../syntax.js';
+import type { Callee, Resolver } from '../resolve.js';
 import { argumentsOf, type BrokerCall, type BrokerTools, type ContentForm } from './broker-call.js';
 
 export const name = 'amqplib';
@@ -40,27 +39,33 @@ export function match(call: ts.CallExpression, callee: Callee, tools: BrokerTool
   };
 }
 
+/** Asked for every send of the program, and the same answer for all of them. */
+const forms = new WeakMap<Resolver, ContentForm>();
+
 /** `createChannel({ json: true })` everywhere: values; nowhere: buffers. Where both are made, buffers, to be sure. */
 function managerForm({ resolver }: BrokerTools): ContentForm {
+  const known = forms.get(resolver);
+  if (known !== undefined) return known;
   const found = new Set<boolean>();
-  for (const file of resolver.analysis.roots) {
-    if (resolver.analysis.isTest(file) || !file.text.includes('createChannel')) continue;
-    eachNode(file, (node) => {
-      if (!ts.isCallExpression(node)) return;
-      const callee = resolver.calleeOf(node);
-      if (callee.kind !== 'package' || callee.role.pkg !== MANAGER || callee.method !== 'createChannel')
-        return;
-      const [options] = node.arguments;
-      const json =
-        options !== undefined && ts.isObjectLiteralExpression(options)
-          ? options.properties.find((p) => p.name?.getText() === 'json')
-          : undefined;
-      found.add(
-        json !== undefined &&
-          ts.isPropertyAssignment(json) &&
-          json.initializer.kind === ts.SyntaxKind.TrueKeyword,
-      );
-    });
+  for (const call of resolver.callNames.named(['createChannel'])) {
+    if (resolver.analysis.isTest(call.getSourceFile())) continue;
+    const callee = resolver.calleeOf(call);
+    const made =
+      callee.kind === 'package' && callee.role.pkg === MANAGER && callee.method === 'createChannel';
+    if (made) found.add(takesValues(call));
   }
-  return found.has(true) && !found.has(false) ? 'value' : 'bytes';
+  const form = found.has(true) && !found.has(false) ? 'value' : 'bytes';
+  forms.set(resolver, form);
+  return form;
+}
+
+function takesValues(call: ts.CallExpression): boolean {
+  const [options] = call.arguments;
+  const json =
+    options !== undefined && ts.isObjectLiteralExpression(options)
+      ? options.properties.find((p) => p.name?.getText() === 'json')
+      : undefined;
+  return (
+    json !== undefined && ts.isPropertyAssignment(json) && json.initializer.kind === ts.SyntaxKind.TrueKeyword
+  );
 }
