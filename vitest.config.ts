@@ -1,13 +1,16 @@
 import { defineConfig } from 'vitest/config';
+import LongestFirst from './test/support/longest-first.js';
 
 /**
  * Every test. Those of pure modules share their processes, which spares a start of Node for each file; the others, against
- * real servers that test/support starts when a test asks for one, have one each.
+ * real servers that test/support starts when a test asks for one, have one each. They wait for a third of their time, so two
+ * cores take three of them.
  */
 export default defineConfig({
   test: {
     reporters: ['default', './test/support/summary-reporter.ts'],
-    maxWorkers: 2,
+    maxWorkers: 3,
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         extends: true,

@@ -4,8 +4,9 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, wri
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { startScript } from '../support/processes.js';
-import { added, diagnosticsOf, filesOf, linkPackages, REPOSITORY } from './fixture.js';
+import { startCli } from '../support/cli.js';
+import { filesOf, linkPackages, REPOSITORY } from './fixture.js';
+import { added, diagnosticsOf } from './type-errors.js';
 
 // A compiler starts in each: on a loaded machine that takes its time.
 vi.setConfig({ testTimeout: 120_000 });
@@ -20,7 +21,7 @@ function git(...args: string[]): string {
 }
 
 async function cli(...args: string[]) {
-  const run = startScript(join(REPOSITORY, 'src', 'cli', 'main.ts'), ['codemod', ...args], { cwd: root });
+  const run = startCli(['codemod', ...args], { cwd: root });
   run.endInput();
   const { code } = await run.waitForExit(60_000);
   return { status: code, stdout: run.stdout, stderr: run.stderr };

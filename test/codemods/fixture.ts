@@ -1,6 +1,6 @@
 /**
  * A fixture: a folder `input`, what is expected of it (`expect.json`), and `output` with the files that change. This
- * file copies one into a place of its own, runs the codemod over it and checks types before and after.
+ * file copies one into a place of its own and runs the codemod over it; type-errors.ts checks its types.
  */
 import {
   cpSync,
@@ -16,7 +16,6 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import ts from 'typescript';
 import { makePlan, type Plan, type PlanOptions } from '../../codemods/index.js';
 
 const HERE = dirname(fileURLToPath(import.meta.url));
@@ -107,77 +106,4 @@ export const outputFolder = (name: string): string => join(FIXTURES, name, 'outp
 
 export function verdicts(plan: Plan): string[] {
   return plan.sites.map((s) => `${s.file}:${s.line} ${s.level}${s.reason === null ? '' : ` ${s.reason}`}`);
-}
-
-// ── types ──
-
-const parsed = new Map<string, ts.SourceFile | undefined>();
-const COMPILER: ts.CompilerOptions = {
-  target: ts.ScriptTarget.ES2022,
-  module: ts.ModuleKind.Preserve,
-  moduleResolution: ts.ModuleResolutionKind.Bundler,
-  strict: true,
-  noUncheckedIndexedAccess: true,
-  noUnusedLocals: true,
-  allowJs: true,
-  checkJs: true,
-  skipLibCheck: true,
-  esModuleInterop: true,
-  allowImportingTsExtensions: true,
-  experimentalDecorators: true,
-  jsx: ts.JsxEmit.Preserve,
-  noEmit: true,
-  types: ['node'],
-  typeRoots: [join(REPOSITORY, 'node_modules', '@types')],
-};
-
-/** Diagnostics of the sources in a folder, one text each; `unbroker/enqueue` is this repository's own. */
-export function diagnosticsOf(folder: string): string[] {
-  const roots = [...filesOf(folder).keys()]
-    .filter((f) => /\.[cm]?[jt]sx?$/.test(f))
-    .map((f) => join(folder, f));
-  const host = ts.createCompilerHost(COMPILER);
-  const readSource = host.getSourceFile.bind(host);
-  host.getSourceFile = (name, options) => {
-    if (name.startsWith(folder)) return readSource(name, options);
-    if (!parsed.has(name)) parsed.set(name, readSource(name, options));
-    return parsed.get(name);
-  };
-  const options = { ...COMPILER, ...aliasesOf(folder) };
-  const paths = {
-    ...options.paths,
-    'unbroker/enqueue': [join(REPOSITORY, 'src', 'enqueue.ts')],
-    'unbroker/transactions': [join(REPOSITORY, 'adapters', 'transactions', 'index.ts')],
-  };
-  const program = ts.createProgram({ rootNames: roots, options: { ...options, paths }, host });
-  return ts
-    .getPreEmitDiagnostics(program)
-    .filter((d) => d.file === undefined || d.file.fileName.startsWith(folder))
-    .map(
-      (d) =>
-        `${d.file === undefined ? '' : relative(folder, d.file.fileName)}: TS${d.code} ${ts.flattenDiagnosticMessageText(d.messageText, ' ')}`,
-    );
-}
-
-/** The path aliases of the folder's own tsconfig.json. */
-function aliasesOf(folder: string): ts.CompilerOptions {
-  const path = join(folder, 'tsconfig.json');
-  if (!existsSync(path)) return {};
-  const { config } = ts.readConfigFile(path, (name) => readFileSync(name, 'utf8')) as {
-    config: { compilerOptions?: { paths?: Record<string, string[]> } };
-  };
-  const paths = Object.entries(config.compilerOptions?.paths ?? {}).map(
-    ([k, v]) => [k, v.map((p) => join(folder, p))] as const,
-  );
-  return { paths: Object.fromEntries(paths) };
-}
-
-/** What is in `after` and not in `before`, counting repeats. */
-export function added(before: readonly string[], after: readonly string[]): string[] {
-  const left = [...before];
-  return after.filter((text) => {
-    const at = left.indexOf(text);
-    if (at >= 0) left.splice(at, 1);
-    return at < 0;
-  });
 }

@@ -8,8 +8,6 @@ import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { applyPlan, type Plan } from '../../codemods/index.js';
 import {
-  added,
-  diagnosticsOf,
   filesOf,
   fixtureNames,
   inputOf,
@@ -19,24 +17,46 @@ import {
   verdicts,
   type Workspace,
 } from './fixture.js';
+import { added, diagnosticsTogether } from './type-errors.js';
 
 // A compiler starts in each: on a loaded machine that takes its time.
 vi.setConfig({ testTimeout: 120_000 });
 
 const only = process.env['FIXTURE'];
 
-describe.each(fixtureNames().filter((name) => only === undefined || name.includes(only)))('%s', (name) => {
+const names = fixtureNames().filter((name) => only === undefined || name.includes(only));
+
+interface Applied {
+  readonly workspace: Workspace;
+  readonly plan: Plan;
+}
+
+const applied = new Map<string, Applied>();
+
+/** A copy of the fixture, rewritten: once for all of its tests. */
+function apply(name: string): Applied {
+  const known = applied.get(name);
+  if (known !== undefined) return known;
+  const workspace = openFixture(name);
+  const plan = workspace.plan();
+  applyPlan(plan, { allowDirty: true });
+  if (process.env['UPDATE_FIXTURES']) writeOutput(name, plan);
+  const made = { workspace, plan };
+  applied.set(name, made);
+  return made;
+}
+
+afterAll(() => {
+  for (const { workspace } of applied.values()) workspace.remove();
+});
+
+describe.each(names)('%s', (name) => {
   let workspace: Workspace;
   let plan: Plan;
 
   beforeAll(() => {
-    workspace = openFixture(name);
-    plan = workspace.plan();
-    applyPlan(plan, { allowDirty: true });
-    if (process.env['UPDATE_FIXTURES']) writeOutput(name, plan);
+    ({ workspace, plan } = apply(name));
   });
-
-  afterAll(() => workspace.remove());
 
   test('the verdicts are as expected', () => {
     expect(verdicts(plan)).toEqual(workspace.expected.sites);
@@ -53,19 +73,6 @@ describe.each(fixtureNames().filter((name) => only === undefined || name.include
     const again = workspace.plan();
     expect(again.changes.map((c) => c.path)).toEqual([]);
     expect(again.sites.filter((s) => s.applied)).toEqual([]);
-  });
-
-  test('no new type error', () => {
-    // A parameter or connection that is no longer read is named in the report and stays.
-    const leftovers = plan.changes.flatMap((c) =>
-      c.leftovers.map((l) => `'${l.replace(/ .*/, '')}' is declared but`),
-    );
-    // Without packages the parameter of a library's callback is any.
-    const untyped = workspace.expected.installed === false ? ['TS7006'] : [];
-    const after = diagnosticsOf(workspace.folder);
-    // A compiler costs seconds: what was wrong before is only asked when something is wrong.
-    const found = after.length === 0 ? [] : added(diagnosticsBefore(name), after);
-    expect(found.filter((d) => ![...leftovers, ...untyped].some((l) => d.includes(l)))).toEqual([]);
   });
 
   test('no byte outside the edits moves', () => {
@@ -90,14 +97,36 @@ describe.each(fixtureNames().filter((name) => only === undefined || name.include
   });
 });
 
-function diagnosticsBefore(name: string): string[] {
-  const before = openFixture(name);
-  try {
-    return diagnosticsOf(before.folder);
-  } finally {
-    before.remove();
-  }
-}
+/** Together, after all are rewritten: a compiler for each took half of this file's time. */
+describe('types', () => {
+  let untouched: ReadonlyMap<string, Workspace> = new Map();
+  let diagnosticsIn: (folder: string) => string[];
+
+  beforeAll(() => {
+    untouched = new Map(names.map((name) => [name, openFixture(name)]));
+    const workspaces = [...names.map((name) => apply(name).workspace), ...untouched.values()];
+    diagnosticsIn = diagnosticsTogether(workspaces.map(({ folder }) => folder));
+  });
+
+  afterAll(() => {
+    for (const workspace of untouched.values()) workspace.remove();
+  });
+
+  test.each(names)('%s: no new type error', (name) => {
+    const { workspace, plan } = apply(name);
+    // A parameter or connection that is no longer read is named in the report and stays.
+    const leftovers = plan.changes.flatMap((c) =>
+      c.leftovers.map((l) => `'${l.replace(/ .*/, '')}' is declared but`),
+    );
+    // Without packages the parameter of a library's callback is any.
+    const untyped = workspace.expected.installed === false ? ['TS7006'] : [];
+    const after = diagnosticsIn(workspace.folder);
+    // What was wrong before is only asked when something is wrong.
+    const before = after.length === 0 ? [] : diagnosticsIn(untouched.get(name)?.folder ?? '');
+    const found = added(before, after);
+    expect(found.filter((d) => ![...leftovers, ...untyped].some((l) => d.includes(l)))).toEqual([]);
+  });
+});
 
 function writeOutput(name: string, plan: Plan): void {
   rmSync(outputFolder(name), { recursive: true, force: true });
