@@ -97,6 +97,8 @@ export class CallbackEdits {
     private readonly checker: ts.TypeChecker,
     private readonly layout: Layout,
     private readonly call: (parts: CallParts, indent: string) => string,
+    /** What the pool is called, imported where it has to be. */
+    private readonly poolText: (scope: PoolScope) => string,
   ) {}
 
   /** One transaction for wraps whose stretches overlap. */
@@ -124,7 +126,7 @@ export class CallbackEdits {
     const word = assigned === undefined ? 'const ' : '';
     const target = name === undefined ? '' : `${word}${list} = `;
     const root = {
-      text: one.scope.pool?.text ?? '',
+      text: one.scope.opener === undefined ? this.poolText(one.scope) : '',
       what: rootRole(one.scope),
       isTyped: /\.[cm]?tsx?$/.test(this.file.fileName),
     };

@@ -28,6 +28,9 @@ export class FileImports {
   private readonly addedTypes = new Map<string, string[]>();
   private readonly locals = new Map<string, string>();
   private readonly commonJs: boolean;
+  /** Lists that got names, and lists of types that became lists of values. */
+  private readonly merged = new Set<ts.Node>();
+  private readonly valued = new Set<ts.Node>();
 
   constructor(
     private readonly file: ts.SourceFile,
@@ -42,8 +45,10 @@ export class FileImports {
     const known =
       this.locals.get(key) ?? this.existing(need.module).find((e) => e.imported === need.name)?.local;
     if (known !== undefined) return known;
-    const local = this.freeName(need.name);
+    const promoted = this.promoted(need);
+    const local = promoted ?? this.freeName(need.name);
     this.locals.set(key, local);
+    if (promoted !== undefined) return promoted;
     const list = this.mergeable(need.module);
     if (list === undefined) {
       const specifiers = this.added.get(need.module) ?? [];
@@ -72,11 +77,32 @@ export class FileImports {
     return local;
   }
 
+  /** `import type { Order }` of what is a value as well, by itself in its list, becomes an import of both. */
+  private promoted({ module, name }: Need): string | undefined {
+    for (const statement of this.file.statements) {
+      if (!ts.isImportDeclaration(statement) || importedFrom(statement) !== module) continue;
+      const clause = statement.importClause;
+      const bound = clause?.namedBindings;
+      if (clause === undefined || bound === undefined || !ts.isNamedImports(bound)) continue;
+      const element = bound.elements.find((e) => (e.propertyName ?? e.name).text === name);
+      if (element === undefined || (clause.isTypeOnly && bound.elements.length > 1)) continue;
+      const holder = clause.isTypeOnly ? clause : element;
+      const start = holder.getStart();
+      const word = /^type\s+/.exec(this.file.text.slice(start, holder.end));
+      if (word === null || this.merged.has(bound)) continue;
+      this.valued.add(bound);
+      this.edits.push({ start, end: start + word[0].length, text: '' });
+      return element.name.text;
+    }
+    return undefined;
+  }
+
   private namedImports(module: string): { list: ts.NamedImports; typeOnly: boolean }[] {
     return this.file.statements.flatMap((statement) => {
       if (!ts.isImportDeclaration(statement) || importedFrom(statement) !== module) return [];
       const bound = statement.importClause?.namedBindings;
-      const typeOnly = statement.importClause?.isTypeOnly === true;
+      const isPromoted = bound !== undefined && this.valued.has(bound);
+      const typeOnly = statement.importClause?.isTypeOnly === true && !isPromoted;
       return bound !== undefined && ts.isNamedImports(bound) ? [{ list: bound, typeOnly }] : [];
     });
   }
@@ -134,6 +160,7 @@ export class FileImports {
   }
 
   private merge(list: ts.NamedImports | ts.ObjectBindingPattern, specifier: string): void {
+    this.merged.add(list);
     const last = list.elements.at(-1);
     if (last === undefined)
       this.edits.push({ start: list.getStart() + 1, end: list.getStart() + 1, text: ` ${specifier} ` });

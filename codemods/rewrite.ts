@@ -116,8 +116,7 @@ class FileRewrite {
     for (const p of passing.parameters) this.edits.push(...parameterEdits(p, type, this.layout));
     for (const a of passing.additions) this.edits.push(...additionEdits(a, type, this.layout));
     for (const a of passing.arguments) this.edits.push(...argumentEdits(a, this.layout));
-    for (const { node, text } of passing.replacements)
-      this.edits.push({ start: node.getStart(), end: node.end, text });
+    this.edits.push(...passing.replacements.flatMap((r) => r.edits));
     const wraps = new WrapEdits(this.file, this.checker, this.layout, this.imports, (parts, indent) =>
       this.call(parts, indent),
     );

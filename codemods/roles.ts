@@ -207,9 +207,12 @@ export class Roles {
       ts.isPropertyDeclaration(declaration) ||
       ts.isPropertySignature(declaration) ||
       ts.isGetAccessorDeclaration(declaration);
-    if (typed && declaration.type !== undefined) {
-      const role = this.annotated(declaration.type, inner);
-      if (role !== undefined || !isAnyKeyword(declaration.type)) return role;
+    const type = typed ? (declaration.type ?? ts.getJSDocType(declaration)) : undefined;
+    if (type !== undefined) {
+      const role = this.annotated(type, inner);
+      // JSDoc is often vaguer than the code: `@param {object} db`.
+      const isFirm = typed && type === declaration.type && !isAnyKeyword(type);
+      if (role !== undefined || isFirm) return role;
     }
     if (ts.isGetAccessorDeclaration(declaration)) return this.returned(declaration, seen);
     const born: ts.Expression[] = [...this.index.assignedTo(symbol)];
@@ -264,6 +267,7 @@ export class Roles {
     }
     // `typeof db`
     if (ts.isTypeQueryNode(node)) return this.tracedEntity(node.exprName, seen);
+    if (ts.isImportTypeNode(node)) return importedType(node);
     if (!ts.isTypeReferenceNode(node)) return undefined;
     const name = node.typeName;
     const [first] = node.typeArguments ?? [];
@@ -351,6 +355,15 @@ export class Roles {
     const position = fn.parameters.indexOf(parameter);
     return this.index.callsOf(fn).flatMap((call) => call.arguments[position] ?? []);
   }
+}
+
+/** `import('pg').Pool`. */
+function importedType({ argument, qualifier }: ts.ImportTypeNode): Role | undefined {
+  if (!ts.isLiteralTypeNode(argument) || !ts.isStringLiteral(argument.literal)) return undefined;
+  const pkg = packageOfSpecifier(argument.literal.text);
+  if (pkg === undefined || qualifier === undefined) return undefined;
+  const name = ts.isIdentifier(qualifier) ? qualifier : qualifier.right;
+  return { pkg, what: tableOf(pkg).types[name.text] ?? 'other' };
 }
 
 /** A property of a package's value, under its own role where the table has one. */

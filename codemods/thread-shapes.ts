@@ -5,6 +5,7 @@
 
 import type { ts } from 'ts-morph';
 import type { Family } from './callers.js';
+import type { TextEdit } from './edits.js';
 import type { HandleType } from './handle-types.js';
 import type { PublishFacts } from './publish.js';
 import type { Obstacle } from './reasons.js';
@@ -59,8 +60,8 @@ export interface Threading {
   readonly publishes: readonly InnerPublish[];
   readonly parameters: readonly NewParameter[];
   readonly arguments: readonly NewArgument[];
-  /** What uses the parameter instead: a pool's name in its queries. */
-  readonly replacements: readonly { readonly node: ts.Node; readonly text: string }[];
+  /** How the statements use the parameter: in place of a pool's name, or told of it. Once for each node. */
+  readonly replacements: readonly { readonly node: ts.Node; readonly edits: readonly TextEdit[] }[];
   readonly additions: readonly Addition[];
   /** Calls inside or beside transactions: each is a site, and all of them are rewritten or none. */
   readonly needs: readonly ts.CallExpression[];

@@ -4,11 +4,12 @@
  */
 
 import { ts } from 'ts-morph';
+import type { CallLike } from './effects.js';
 
 export type Waiting = 'waits' | 'could' | 'no';
 
 /** `could`: a statement of its own that lacks the `await`. */
-export function waiting(call: ts.CallExpression): Waiting {
+export function waiting(call: CallLike): Waiting {
   let n: ts.Node = call;
   for (;;) {
     const { parent } = n;
@@ -20,6 +21,6 @@ export function waiting(call: ts.CallExpression): Waiting {
   }
 }
 
-export function waits(call: ts.CallExpression): boolean {
+export function waits(call: CallLike): boolean {
   return waiting(call) === 'waits';
 }

@@ -36,7 +36,7 @@ export class WrapEdits {
     /** The text of an enqueue at an indentation. */
     private readonly call: (parts: CallParts, indent: string) => string,
   ) {
-    this.callbacks = new CallbackEdits(file, checker, layout, call);
+    this.callbacks = new CallbackEdits(file, checker, layout, call, (scope) => this.poolText(scope));
   }
 
   of(wraps: readonly Wrap[]): readonly TextEdit[] {
@@ -59,7 +59,7 @@ export class WrapEdits {
     const { eol, unit, semi } = this.layout;
     const indent = indentAt(text, first.getStart());
     const bracket = one.scope.library?.bracket;
-    const client = bracket === undefined ? this.clientName(first) : one.scope.handleNode.getText();
+    const client = bracket === undefined ? this.clientName(first) : this.poolText(one.scope);
     const ended = this.words(client, bracket);
     const inside = indent + unit;
     const line = (at: string, code: string): string => `${at}${code}${eol}`;

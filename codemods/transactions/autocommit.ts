@@ -133,6 +133,14 @@ function handedRoot(call: ts.CallExpression, resolver: Resolver, effects: Effect
   return { ...common, sql: writes ? 'write' : 'read', spine: new Set<ts.Node>([call]) };
 }
 
+/** `prisma.$disconnect()` is about the connection: a transaction has no such member, and must not end it. */
+function isShared(root: ts.Expression, members: RegExp | undefined): boolean {
+  const { parent } = root;
+  const name =
+    ts.isPropertyAccessExpression(parent) && parent.expression === root ? parent.name.text : undefined;
+  return name === undefined || members === undefined || members.test(name);
+}
+
 function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuery | undefined {
   const handed = ts.isCallExpression(node) ? handedRoot(node, resolver, effects) : undefined;
   if (handed !== undefined) return handed;
@@ -166,6 +174,7 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
         if (library.bracket !== undefined && isPassedIn(e, resolver)) return undefined;
         if (library.wrap?.join?.(node, '') === undefined && library.wrap?.join !== undefined)
           return undefined;
+        if (!isShared(e, library.wrap?.members?.[what])) return undefined;
         const sql = writes ? 'write' : 'read';
         return {
           call: node,

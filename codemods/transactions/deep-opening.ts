@@ -86,11 +86,8 @@ export class Openings {
     const target = unaliased(this.checker, symbol);
     const declaration = target?.valueDeclaration;
     const none = refuse(`${root.text} has no name where the transaction would begin`);
-    if (target === undefined || declaration === undefined || !ts.isVariableDeclaration(declaration))
-      return none;
-    const statement = declaration.parent.parent;
-    if (!isConst(declaration) || !ts.isVariableStatement(statement) || !ts.isSourceFile(statement.parent))
-      return none;
+    const statement = declaration === undefined ? undefined : moduleStatement(declaration);
+    if (target === undefined || statement === undefined) return none;
     const opening = (pool: PoolName, additions: readonly Addition[] = []): Opening => ({
       pool,
       opener: undefined,
@@ -102,14 +99,22 @@ export class Openings {
     const visible = here.find(
       (s) => s === target || (s.flags & ts.SymbolFlags.Alias && this.checker.getAliasedSymbol(s) === target),
     );
-    if (visible !== undefined) return opening({ text: visible.name, from: undefined });
+    if (visible !== undefined && !isTypeOnly(visible))
+      return opening({ text: visible.name, from: undefined });
     const module = statement.parent;
-    if (here.some((s) => s.name === target.name) || module === call.getSourceFile()) return none;
+    if (here.some((s) => s.name === target.name && s !== visible) || module === call.getSourceFile())
+      return none;
     const pool = { text: target.name, from: { module, name: target.name } };
     const exports = this.checker.getSymbolAtLocation(module)?.exports;
     if (exports?.get(ts.escapeLeadingUnderscores(target.name)) === target) return opening(pool);
-    const alone = statement.declarationList.declarations.length === 1 && ts.isIdentifier(declaration.name);
-    if (!alone || isCommonJs(module) || exports === undefined || this.isPassedOnWhole(module))
+    const alone = ts.isVariableStatement(statement) && statement.declarationList.declarations.length === 1;
+    if (
+      !alone ||
+      !ts.isIdentifier(statement.declarationList.declarations[0]?.name ?? statement) ||
+      isCommonJs(module) ||
+      exports === undefined ||
+      this.isPassedOnWhole(module)
+    )
       return refuse(`${root.text} is not exported`);
     return this.isSelected(module)
       ? opening(pool, [{ what: 'export', beside: statement }])
@@ -242,6 +247,7 @@ export class Openings {
     const at = leaving(path.flatMap((p) => p.nexts[0] ?? []));
     const inside = path.slice(0, at === undefined ? path.length : at.index + 1);
     if (!inside.every((p) => classOf(p.fn) === owner)) return refuse('the way there crosses classes');
+    if (form.noOpener !== undefined) return refuse(form.noOpener);
     const rest =
       at === undefined ? undefined : this.methods(path.slice(at.index + 1), at.receiver, root, what, form);
     if (rest !== undefined && isRefusal(rest)) return rest;
@@ -350,6 +356,23 @@ export class Openings {
       ? !this.resolver.isReassigned(symbol)
       : ts.isBindingElement(declaration);
   }
+}
+
+/** `import type { Order }`: its name says nothing at run time. */
+function isTypeOnly(symbol: ts.Symbol): boolean {
+  return symbol.declarations?.some(ts.isTypeOnlyImportDeclaration) === true;
+}
+
+/** The statement of a module that declares a constant or a class. */
+function moduleStatement(
+  declaration: ts.Declaration,
+): ((ts.VariableStatement | ts.ClassDeclaration) & { readonly parent: ts.SourceFile }) | undefined {
+  if (ts.isClassDeclaration(declaration) && ts.isSourceFile(declaration.parent))
+    return declaration as ts.ClassDeclaration & { readonly parent: ts.SourceFile };
+  if (!ts.isVariableDeclaration(declaration) || !isConst(declaration)) return undefined;
+  const statement = declaration.parent.parent;
+  if (!ts.isVariableStatement(statement) || !ts.isSourceFile(statement.parent)) return undefined;
+  return statement as ts.VariableStatement & { readonly parent: ts.SourceFile };
 }
 
 /** The first call on something other than `this`. */

@@ -20,9 +20,13 @@ export interface DownForm {
   readonly handle: (root: RootType | undefined) => HandleType | undefined;
   /** What runs such a callback; undefined: BEGIN and COMMIT. */
   readonly run?: (root: string, what: string) => string;
+  /** What a statement asks of a root that it is handed: ``sql`…`.execute(db)``. */
+  readonly handed?: string;
+  /** Why a method that opens the transaction would not do; undefined: it does. */
+  readonly noOpener?: string;
   /** The parameter's default; undefined: it may be missing. */
   readonly fallback: (root: string, what: string) => string | undefined;
-  /** What takes the root's place. */
+  /** What takes the root's place; not asked where statements are told of their transaction. */
   readonly replaced: (root: string, what: string, name: string) => string;
 }
 
@@ -30,6 +34,8 @@ export interface DownForm {
 export interface RootType {
   readonly type: string;
   readonly need: HandleType['need'];
+  /** Its type arguments, where the type is known. */
+  readonly args: readonly string[];
 }
 
 const from = (module: string, name: string, type = '*'): HandleType => ({
@@ -82,6 +88,7 @@ const DOWN: Readonly<Record<string, DownForm>> = {
     handle: (root) =>
       of(root, (t) => `Parameters<Parameters<ReturnType<${t}['transaction']>['execute']>[0]>[0]`),
     run: (root) => `${root}.transaction().execute(work)`,
+    handed: 'getExecutor',
     fallback: asRoot,
     replaced: asName,
   },
@@ -109,6 +116,33 @@ const DOWN: Readonly<Record<string, DownForm>> = {
     fallback: asRoot,
     replaced: asName,
   },
+  'postgres-js': {
+    names: [...DB_NAMES, 'tx'],
+    // With types of its own the root is a template for other values than ISql is.
+    parameter: (root) => (root?.args.every((a) => a === '{}') ? from('postgres', 'ISql') : undefined),
+    handle: (root) => (root?.args.every((a) => a === '{}') ? from('postgres', 'TransactionSql') : undefined),
+    // What begin gives is typed as if lists were lists of promises.
+    run: (root) => `(await ${root}.begin(async (sql) => ({ done: await work(sql) }))).done`,
+    fallback: asRoot,
+    replaced: asName,
+  },
+  objection: {
+    names: ['trx', 'transaction'],
+    parameter: () => from('objection', 'Transaction'),
+    handle: () => undefined,
+    noOpener: 'its model is no name of a module',
+    fallback: () => undefined,
+    replaced: asRoot,
+  },
+  sequelize: {
+    names: ['transaction', 'sequelizeTransaction'],
+    parameter: () => from('sequelize', 'Transaction'),
+    handle: () => undefined,
+    noOpener:
+      'an enqueue in a transaction of Sequelize needs the connection, too, and only the object has it',
+    fallback: () => undefined,
+    replaced: asRoot,
+  },
   typeorm: {
     names: ['manager', 'entityManager', 'transactionManager'],
     parameter: () => from('typeorm', 'EntityManager'),
@@ -126,33 +160,49 @@ export function downForm(query: Pick<PoolQuery, 'library'>): DownForm | undefine
   return query.library === undefined ? PG_DOWN : DOWN[query.library.name];
 }
 
+const NO_FORM: Readonly<Record<string, string>> = {
+  mikroorm:
+    'a transaction that is begun on a manager of MikroORM belongs to whoever holds the manager, and may end theirs',
+};
+
+export function whyNoForm({ library }: Pick<PoolQuery, 'library'>): string {
+  return NO_FORM[library?.name ?? ''] ?? `transactions of ${library?.name ?? 'it'} are not handed down`;
+}
+
 /** The type of `pool` or `this.db`, as its declaration says it. */
 export function rootTypeOf(root: ts.Expression, analysis: Analysis): RootType | undefined {
   const e = unwrapped(root);
   const { checker } = analysis;
+  const args = argumentsOf(checker.getTypeAtLocation(e), checker);
   const symbol = checker.getSymbolAtLocation(ts.isPropertyAccessExpression(e) ? e.name : e);
   const target = unaliased(checker, symbol);
   const declaration = target?.valueDeclaration;
   if (target === undefined || declaration === undefined) return undefined;
   const file = declaration.getSourceFile();
   if (ts.isVariableDeclaration(declaration))
-    return isConst(declaration) ? { type: 'typeof *', need: { file, name: target.name } } : undefined;
+    return isConst(declaration) ? { type: 'typeof *', need: { file, name: target.name }, args } : undefined;
   if (!ts.isPropertyDeclaration(declaration) && !ts.isParameter(declaration)) return undefined;
   const { type } = declaration;
-  if (type !== undefined) return annotated(type, file);
+  if (type !== undefined) return { ...annotated(type, file), args };
   const owner = declaration.parent;
   const isOpen =
     ts.isIdentifier(declaration.name) && ts.isClassDeclaration(owner) && owner.name !== undefined;
   if (!isOpen || !ts.isClassDeclaration(owner) || owner.typeParameters !== undefined) return undefined;
-  return { type: `*['${target.name}']`, need: { file, name: owner.name?.text ?? '' } };
+  return { type: `*['${target.name}']`, need: { file, name: owner.name?.text ?? '' }, args };
+}
+
+function argumentsOf(type: ts.Type, checker: ts.TypeChecker): string[] {
+  const flags = type.flags & ts.TypeFlags.Object ? (type as ts.ObjectType).objectFlags : 0;
+  if (!(flags & ts.ObjectFlags.Reference)) return [];
+  return checker.getTypeArguments(type as ts.TypeReference).map((a) => checker.typeToString(a));
 }
 
 const KEYWORDS =
   /^(?:any|unknown|never|object|string|number|boolean|\{\}|Record<string, (?:never|unknown|any)>)$/;
 
 /** `NodePgDatabase` that a package exports; anything else only where it is written. */
-function annotated(type: ts.TypeNode, file: ts.SourceFile): RootType {
-  const here: RootType = { type: type.getText(), need: { file, name: '' } };
+function annotated(type: ts.TypeNode, file: ts.SourceFile): Omit<RootType, 'args'> {
+  const here = { type: type.getText(), need: { file, name: '' } };
   if (!ts.isTypeReferenceNode(type) || !ts.isIdentifier(type.typeName)) return here;
   const args = type.typeArguments ?? [];
   if (!args.every((a) => KEYWORDS.test(a.getText()))) return here;

@@ -7,16 +7,17 @@
 
 import { ts } from 'ts-morph';
 import type { Callers, Family } from '../callers.js';
+import type { TextEdit } from '../edits.js';
 import { type Effects, isWrite } from '../effects.js';
 import type { HandleType } from '../handle-types.js';
-import { enclosures } from '../hazards.js';
 import type { Resolver } from '../resolve.js';
-import { bare, contains, eachNode, type Fn, ownCalls, type Scope, scopeOf } from '../syntax.js';
+import { bare, eachNode, type Fn, ownCalls, type Scope } from '../syntax.js';
 import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shapes.js';
 import { waits } from '../waits.js';
 import { autocommits } from './autocommit.js';
+import { DeepBodies } from './deep-body.js';
 import { canWrite, isRefusal, type Opening, Openings, type Refusal } from './deep-opening.js';
-import { ANY, type DownForm, downForm, rootTypeOf } from './deep-types.js';
+import { ANY, type DownForm, downForm, rootTypeOf, whyNoForm } from './deep-types.js';
 import type { PoolQuery } from './pg-pool.js';
 import type { Key } from './scope.js';
 
@@ -34,17 +35,19 @@ const refuse = (why: string): Refusal => ({ why });
 
 export class DeepWrites {
   private readonly openings: Openings;
+  private readonly bodies: DeepBodies;
   private readonly found = new Map<ts.CallExpression, PoolQuery | Refusal | undefined>();
 
   constructor(
     private readonly resolver: Resolver,
     private readonly callers: Callers,
     private readonly effects: Effects,
-    private readonly key: Key,
-    private readonly isPlain: (node: ts.Node) => boolean,
+    key: Key,
+    isPlain: (node: ts.Node) => boolean,
     private readonly isSelected: (file: ts.SourceFile) => boolean,
   ) {
     this.openings = new Openings(resolver, isSelected);
+    this.bodies = new DeepBodies(resolver, key, isPlain);
   }
 
   /** Calls of a function that write through others, as statements on the pool that these use. */
@@ -79,18 +82,17 @@ export class DeepWrites {
     if (isRefusal(path)) return path;
     const last = path.at(-1)?.queries[0];
     const form = last === undefined ? undefined : downForm(last);
-    if (last === undefined || form === undefined)
-      return refuse(`transactions of ${last?.library?.name ?? 'it'} are not handed down`);
-    const deep = this.deep(call, path, last, form);
+    if (last === undefined || form === undefined) return refuse(whyNoForm(last ?? {}));
+    const deep = this.deep(call, path, form);
     if (isRefusal(deep)) return deep;
     const open = deep.instead ? undefined : path.find((p) => !this.isFree(p));
     if (open !== undefined)
       return refuse(`${open.family.name} may be called with more arguments, or as a value`);
-    const { argument, ...rest } = deep;
+    const { argument, root, ...rest } = deep;
     return {
       ...{ call, on: 'pool', sql: 'write', text: '', helper: undefined },
-      handle: argument ?? last.handle,
-      ...(last.library === undefined ? {} : { library: last.library, what: last.what ?? '' }),
+      handle: argument ?? root.handle,
+      ...(root.library === undefined ? {} : { library: root.library, what: root.what ?? '' }),
       deep: rest,
     };
   }
@@ -109,7 +111,8 @@ export class DeepWrites {
 
   private pathOf(call: ts.CallExpression, depth: number): Path[] | Refusal {
     const callee = this.resolver.calleeOf(call);
-    if (callee.kind !== 'own' || depth > MAX_DEPTH) return refuse('it is too far away');
+    if (callee.kind !== 'own') return refuse(`${call.getText().slice(0, 60)} cannot be handed a transaction`);
+    if (depth > MAX_DEPTH) return refuse('it is too far away');
     if (callee.foreign === true) return refuse('a container may put another class there');
     const writing = callee.fns.filter((fn) => fn.body !== undefined && this.effects.of(fn.body).length > 0);
     const [fn] = writing;
@@ -127,11 +130,11 @@ export class DeepWrites {
     const nexts = ownCalls(fn.body).filter(
       (c) => writes.includes(c) || (target !== undefined && this.targetOf(c) === target),
     );
-    const other = this.otherIn(fn, queries, spine, nexts);
+    const other = this.bodies.otherIn(fn, queries, spine, nexts);
     if (other !== undefined) return refuse(other);
     const [next] = nexts;
     if (next === undefined) {
-      const apart = this.apart(queries);
+      const apart = this.bodies.apart(queries);
       return apart === undefined ? [{ family, fn, nexts: [], queries }] : refuse(apart);
     }
     if (
@@ -177,58 +180,18 @@ export class DeepWrites {
     return queries.length > 0 ? queries : autocommits(fn, this.resolver, this.effects);
   }
 
-  /** What else happens in it, is swallowed, or runs beside another. */
-  private otherIn(
-    fn: Fn,
-    queries: readonly PoolQuery[],
-    spine: ReadonlySet<ts.Node>,
-    inner: readonly ts.CallExpression[],
-  ): string | undefined {
-    const { body } = fn;
-    if (body === undefined) return 'it has no body';
-    const known = new Set<ts.Node>([...spine, ...inner]);
-    const other = ownCalls(body).find(
-      (c) => !known.has(c) && !this.isPlain(c) && !isConsole(c) && ![...known].some((k) => contains(c, k)),
-    );
-    if (other !== undefined) return `${other.expression.getText()} is called beside the write`;
-    const calls = [...queries.map((q) => q.call), ...inner];
-    for (const call of calls) {
-      if (scopeOf(call) !== fn) return 'the write is in a callback';
-      const around = enclosures(call, body).find(
-        (o) => o.code === 'catch-swallows' || o.code === 'finally-block' || o.code === 'publishes-on-failure',
-      );
-      if (around !== undefined) return `${around.what} handles its errors`;
-    }
-    return undefined;
-  }
-
-  private apart(queries: readonly PoolQuery[]): string | undefined {
-    const [first] = queries;
-    if (first === undefined || !queries.some((q) => q.sql === 'write' || q.sql === 'unknown'))
-      return 'its write was not found';
-    for (const q of queries) {
-      if (!ts.isCallExpression(q.call) || !waits(q.call)) return 'nobody waits for its write';
-      if (q.on !== 'pool') return 'it writes on a client of its own';
-      if (q.fixed === true) return 'its repository has a constructor of its own';
-      if (q.library !== first.library) return 'it writes in two ways';
-      const one = first.library?.name === 'typeorm' && q.what === first.what && q.what === 'repository';
-      if (!one && this.key(q.handle) !== this.key(first.handle)) return 'it writes on two pools';
-    }
-    return undefined;
-  }
-
   // ── what changes ──
 
   private deep(
     call: ts.CallExpression,
     path: readonly Path[],
-    first: PoolQuery,
     form: DownForm,
-  ): (Deep & { readonly argument?: ts.Expression }) | Refusal {
-    const opening = this.openings.of(call, path, first.handle, first.what ?? '', form);
-    if (isRefusal(opening)) return opening;
+  ): (Deep & { readonly argument?: ts.Expression; readonly root: PoolQuery }) | Refusal {
+    const found = this.opened(call, path, form);
+    if (isRefusal(found)) return found;
+    const { opening, root: first } = found;
     const { pool, opener, key, additions } = opening;
-    const common = { pool, opener, key };
+    const common = { pool, opener, key, root: first };
     const nothing = {
       publishes: [],
       needs: [],
@@ -250,13 +213,30 @@ export class DeepWrites {
     return { ...common, index, instead: false, threading: { ...nothing, additions, ...changes } };
   }
 
+  /** On the first root that it can be opened on: models of one connection are several. */
+  private opened(
+    call: ts.CallExpression,
+    path: readonly Path[],
+    form: DownForm,
+  ): { readonly opening: Opening; readonly root: PoolQuery } | Refusal {
+    const queries = path.at(-1)?.queries ?? [];
+    let refused: Refusal | undefined;
+    for (const root of queries) {
+      const opening = this.openings.of(call, path, root.handle, root.what ?? '', form);
+      if (!isRefusal(opening)) return { opening, root };
+      refused ??= opening;
+      if (root.library?.wrap?.join === undefined) break;
+    }
+    return refused ?? refuse('its write was not found');
+  }
+
   private changes(
     path: readonly Path[],
     first: PoolQuery,
     form: DownForm,
   ): Pick<Threading, 'parameters' | 'arguments' | 'replacements'> | Refusal {
     const queries = path.at(-1)?.queries ?? [];
-    const members = [...new Set(queries.flatMap((q) => memberOf(q.handle) ?? []))];
+    const members = [...new Set(queries.flatMap((q) => memberOf(q.handle, form) ?? []))];
     const signatures = path.flatMap((p) => [p.fn, ...p.family.declarations]);
     const type =
       form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members) ?? untyped(signatures);
@@ -276,10 +256,7 @@ export class DeepWrites {
         if (index === undefined) return [];
         return p.nexts.map((call) => ({ call, index, text: names.get(p.fn) ?? '', awaits: false }));
       }),
-      replacements: queries.map((q) => ({
-        node: q.handle,
-        text: form.replaced(q.handle.getText(), what, names.get(path.at(-1)?.fn as Fn) ?? ''),
-      })),
+      replacements: queries.map((q) => told(q, what, names.get(path.at(-1)?.fn as Fn) ?? '', form)),
     };
   }
 
@@ -308,8 +285,10 @@ export class DeepWrites {
     argument: NonNullable<Opening['argument']>,
     first: PoolQuery,
   ): Threading['replacements'] | Refusal {
-    const replacements: { node: ts.Node; text: string }[] = [];
+    const replacements: Threading['replacements'][number][] = [];
     const fits = new Set(['knex', 'kysely', 'typeorm']);
+    if (first.library?.wrap?.join !== undefined)
+      return refuse(`${first.handle.getText()} is handed to it, and where its connection is has no name`);
     if (first.library !== undefined)
       return fits.has(first.library.name)
         ? []
@@ -322,7 +301,7 @@ export class DeepWrites {
         if (type === undefined) continue;
         const text = type.getText();
         if (/^(?:import\(['"]pg['"]\)\.|\w+\.)?Pool$/.test(text))
-          replacements.push({ node: type, text: `Pick<${text}, 'query'>` });
+          replacements.push({ node: type, edits: [instead(type, `Pick<${text}, 'query'>`)] });
         else if (!/^Pick<(?:\w+\.)?Pool, 'query'>$/.test(text) && !/\bPoolClient\b/.test(text))
           return refuse(`${signature.parameters[index]?.getText() ?? 'its pool'} may not take a client`);
       }
@@ -335,9 +314,29 @@ export class DeepWrites {
   }
 }
 
+const instead = (node: ts.Node, text: string): TextEdit => ({
+  start: node.getStart(),
+  end: node.end,
+  text,
+});
+
+/** A statement on what is handed down. */
+function told(
+  query: PoolQuery,
+  what: string,
+  name: string,
+  form: DownForm,
+): Threading['replacements'][number] {
+  const joined = query.library?.wrap?.join?.(query.call, name);
+  if (joined !== undefined) return { node: query.call, edits: joined };
+  const text = form.replaced(query.handle.getText(), what, name);
+  return { node: query.handle, edits: [instead(query.handle, text)] };
+}
+
 /** `insert` in `db.insert(…)`; undefined for a root that is called itself. */
-function memberOf(root: ts.Expression): string | undefined {
+function memberOf(root: ts.Expression, form: DownForm): string | undefined {
   const { parent } = root;
+  if (ts.isCallExpression(parent) && parent.expression !== root) return form.handed;
   return ts.isPropertyAccessExpression(parent) && parent.expression === root ? parent.name.text : undefined;
 }
 
@@ -350,10 +349,6 @@ function untyped(signatures: readonly ts.SignatureDeclaration[]): HandleType | u
 function receiverOf(call: ts.CallExpression): string {
   const target = bare(call.expression);
   return ts.isPropertyAccessExpression(target) ? target.expression.getText() : '';
-}
-
-function isConsole(call: ts.CallExpression): boolean {
-  return /^console\./.test(call.expression.getText());
 }
 
 function isOptionalChain(call: ts.CallExpression): boolean {

@@ -35,6 +35,7 @@ export const drizzle: Idiom = {
   postgresOnly: false,
   wrap: {
     roots: new Set(['db']),
+    members: { db: /^(?!\$client$)/ },
     names: ['tx', 'transaction', 'dbTx'],
     open: (root, _what, handle) => `${root}.transaction(async (${handle}) => {`,
   },

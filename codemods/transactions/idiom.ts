@@ -25,6 +25,8 @@ export interface WrapShape {
   readonly join?: (call: ts.Node, handle: string) => readonly TextEdit[] | undefined;
   /** What the adapter is handed; default the handle. */
   readonly adapted?: (root: string, what: string, handle: string, isTyped: boolean) => string;
+  /** Members of a root that a transaction has as well, by role; others are about the connection. Default: all. */
+  readonly members?: Readonly<Record<string, RegExp>>;
   /** What a root is called inside: most are the handle itself. */
   readonly inside?: (root: string, what: string, handle: string) => string;
 }

@@ -34,6 +34,7 @@ export const knex: Idiom = {
   postgresOnly: false,
   wrap: {
     roots: new Set(['db']),
+    members: { db: /^(?!(?:destroy|initialize|migrate|seed)$)/ },
     names: ['trx', 'tx', 'transaction'],
     open: (root, _what, handle) => `${root}.transaction(async (${handle}) => {`,
   },

@@ -40,6 +40,7 @@ export const kysely: Idiom = {
   executed: true,
   wrap: {
     roots: new Set(['db']),
+    members: { db: /^(?!(?:connection|destroy)$)/ },
     handed: { 'raw.execute': 0 },
     names: ['trx', 'tx', 'transaction'],
     open: (root, _what, handle) => `${root}.transaction().execute(async (${handle}) => {`,

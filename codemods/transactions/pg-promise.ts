@@ -22,6 +22,7 @@ export const pgPromise: Idiom = {
   postgresOnly: true,
   wrap: {
     roots: new Set(['db']),
+    members: { db: /^(?!\$|connect$)/ },
     names: ['t', 'tx', 'transaction'],
     open: (root, _what, handle) => `${root}.tx(async (${handle}) => {`,
   },

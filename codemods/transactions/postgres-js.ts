@@ -18,6 +18,7 @@ export const postgresJs: Idiom = {
   postgresOnly: true,
   wrap: {
     roots: new Set(['db']),
+    members: { db: /^(?:unsafe|file|json|array|typed|types|notify)$/ },
     names: ['tx', 'trx', 'transaction'],
     open: (root, _what, handle) => `${root}.begin(async (${handle}) => {`,
   },

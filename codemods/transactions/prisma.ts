@@ -21,6 +21,7 @@ export const prisma: Idiom = {
   postgresOnly: false,
   wrap: {
     roots: new Set(['db']),
+    members: { db: /^(?!\$(?:connect|disconnect|on|use|extends|metrics)$)/ },
     names: ['tx', 'transaction', 'prismaTx'],
     open: (root, _what, handle) => `${root}.$transaction(async (${handle}) => {`,
   },

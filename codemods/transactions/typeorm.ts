@@ -58,6 +58,7 @@ export const typeorm: Idiom = {
   postgresOnly: false,
   wrap: {
     roots: new Set(['source', 'manager', 'repository']),
+    members: { source: /^(?:query|sql|createQueryBuilder|get(?:Tree)?Repository)$/ },
     names: ['manager', 'transactionManager', 'entityManager'],
     open: (root, what, handle) =>
       `${what === 'repository' ? `${root}.manager` : root}.transaction(async (${handle}) => {`,

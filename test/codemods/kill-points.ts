@@ -36,19 +36,14 @@ const FOLDERS = join(HERE, 'kill-points');
 /** More answers than any function waits for: a run that never ends without a kill is a bug of the runner. */
 const MAX_ANSWERS = 16;
 
+/** What a folder's client or ORM consists of, where that is not one package of its name; `thread-` and `down-` in front change nothing. */
 const PACKAGES: Readonly<Record<string, readonly string[]>> = {
-  typeorm: ['typeorm'],
+  pg: [],
   prisma: ['@prisma/adapter-pg'],
   drizzle: ['drizzle-orm'],
   objection: ['objection', 'knex'],
   mikroorm: ['@mikro-orm/core', '@mikro-orm/knex', '@mikro-orm/postgresql'],
   'postgres-js': ['postgres'],
-  'thread-pg': [],
-  'thread-knex': ['knex'],
-  'thread-typeorm': ['typeorm'],
-  'down-pg': [],
-  'down-drizzle': ['drizzle-orm'],
-  'down-typeorm': ['typeorm'],
 };
 
 /** What one killed run left behind. */
@@ -122,12 +117,16 @@ export async function openPlace(library: string): Promise<Place> {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'codemod-')));
   cpSync(join(FOLDERS, library), folder, { recursive: true });
   cpSync(join(FOLDERS, 'bus.mjs'), join(folder, 'src', 'bus.mjs'));
-  for (const name of ['pg', 'amqplib', '@types/pg', '@types/node', ...(PACKAGES[library] ?? [library])]) {
+  const client = library.replace(/^(?:thread|down)-/, '');
+  for (const name of ['pg', 'amqplib', '@types/pg', '@types/node', ...(PACKAGES[client] ?? [client])]) {
     const link = join(folder, 'node_modules', name);
     mkdirSync(dirname(link), { recursive: true });
     symlinkSync(join(REPOSITORY, 'node_modules', name), link);
   }
-  if (library === 'prisma') await installPrismaClient(folder);
+  if (client === 'prisma') {
+    cpSync(join(FOLDERS, 'prisma', 'schema.prisma'), join(folder, 'schema.prisma'));
+    await installPrismaClient(folder);
+  }
   await installUnbroker(folder);
   return {
     folder,
