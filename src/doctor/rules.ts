@@ -355,7 +355,35 @@ export function judgeSettings(rows: readonly { readonly name: string; readonly v
       timeoutMs === 0 ? 'none' : `${timeoutMs} ms`,
       'Give the worker’s role a second or more: a settle that is cut short means a job that ran and is not finished.',
     ),
+    ...sessionFindings(values),
     finding('setting-timezone', 'ok', values.get('TimeZone') ?? 'unknown', ''),
+  ];
+}
+
+/** What a role or a database may say of its sessions that this package, or the driver below it, was not made for. */
+function sessionFindings(values: ReadonlyMap<string, string>): Finding[] {
+  const isolation = values.get('default_transaction_isolation') ?? 'read committed';
+  const dateStyle = values.get('DateStyle') ?? 'ISO';
+  const digits = Number(values.get('extra_float_digits') ?? 1);
+  return [
+    finding(
+      'setting-isolation',
+      /^read (un)?committed$/.test(isolation) ? 'ok' : 'warn',
+      isolation,
+      "Run: alter role … set default_transaction_isolation = 'read committed' for the workers’ role: claims, ends and checkpoints that meet are else refused and asked again.",
+    ),
+    finding(
+      'setting-datestyle',
+      dateStyle.startsWith('ISO') ? 'ok' : 'bad',
+      dateStyle.startsWith('ISO') ? dateStyle : `${dateStyle}: the driver reads every date as none`,
+      "Run: alter role … set datestyle = 'ISO' for the roles of workers, callers and operators.",
+    ),
+    finding(
+      'setting-float-digits',
+      digits >= 0 ? 'ok' : 'bad',
+      digits >= 0 ? String(digits) : `${digits}: times lose their last digits`,
+      'Run: alter role … set extra_float_digits = 1, or reset it.',
+    ),
   ];
 }
 

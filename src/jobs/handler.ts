@@ -2,10 +2,12 @@
  * What a handler is given and what a kind may say about itself; and the run of one job, from its lease to how it
  * ended. It writes nothing but checkpoints: what follows from the end is settle.ts's answer.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../log-face.js';
 import { refuseExpiredOrigin } from './expiry.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
+import { isConflict } from './patience.js';
 import { type PayloadSchema, placesOf, validatePayload } from './payload-schema.js';
 import { Discard, type HandlerEnd, Snooze } from './settle.js';
 import type { Store } from './store.js';
@@ -65,6 +67,8 @@ export class LeaseLost extends Error {
   }
 }
 
+const MAX_CHECKPOINT_TRIES = 10;
+
 /** One job in this process: its lease's local deadline, its signal, whether it is still ours. */
 export class Run implements HandlerContext {
   /** Monotonic ms, counted from before the claim or extension was sent: never later than the database's own. */
@@ -103,9 +107,21 @@ export class Run implements HandlerContext {
 
   async #checkpoint(progress: Json): Promise<void> {
     const text = progressText(progress);
-    if (this.lost || !(await this.store.checkpoint(this.db, this.job, text))) {
+    if (this.lost || !(await this.#saved(text))) {
       this.lose();
       throw new LeaseLost();
+    }
+  }
+
+  /** Asked again while another transaction is in the way: that is no reason to fail an attempt. */
+  async #saved(text: string): Promise<boolean> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await this.store.checkpoint(this.db, this.job, text);
+      } catch (error) {
+        if (!isConflict(error) || tries === MAX_CHECKPOINT_TRIES) throw error;
+        await sleep(tries * 5 * Math.random());
+      }
     }
   }
 

@@ -5,6 +5,7 @@
  */
 import type { Run } from './handler.js';
 import type { Queryable } from './job.js';
+import { isConflict } from './patience.js';
 import { within } from './signal.js';
 import type { Store } from './store.js';
 
@@ -74,11 +75,21 @@ export class Leases {
     try {
       const runs = this.runs();
       for (let start = 0; start < runs.length; start += BATCH)
-        await this.#extendBatch(runs.slice(start, start + BATCH));
+        await this.#extendSoon(runs.slice(start, start + BATCH));
     } catch (error) {
       this.#options.onError(error);
     } finally {
       this.#extending = false;
+    }
+  }
+
+  /** The next extension is a third of the lease away: one that met another transaction does not wait for it. */
+  async #extendSoon(runs: readonly Run[]): Promise<void> {
+    try {
+      await this.#extendBatch(runs);
+    } catch (error) {
+      if (!isConflict(error)) throw error;
+      await this.#extendBatch(runs);
     }
   }
 

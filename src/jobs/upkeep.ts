@@ -7,6 +7,7 @@
 import type { UnbrokerError } from '../errors.js';
 import { Firing } from './firing.js';
 import type { Queryable } from './job.js';
+import { isConflict } from './patience.js';
 import { type Retention, RetentionWalk } from './retention.js';
 import { within } from './signal.js';
 import type { Fired, Reaped, Store } from './store.js';
@@ -34,6 +35,7 @@ export interface UpkeepOptions {
 const BATCH = 500;
 const MAX_ROUNDS = 20;
 const MAX_SWEEP_MS = 60_000;
+const CONFLICT_PAUSE_MS = 50;
 /** From the end of one walk over the finished rows to the beginning of the next. */
 const WALK_EVERY_MS = 60_000;
 
@@ -117,7 +119,8 @@ export class Upkeep {
       waitMs = await within(this.#firing.sweep(), MAX_SWEEP_MS);
     } catch (error) {
       this.#options.onError?.(error);
-      waitMs = this.#sweepMs();
+      // A slot is due: another transaction in the way puts it off by no more than it must.
+      waitMs = isConflict(error) ? CONFLICT_PAUSE_MS : this.#sweepMs();
     }
     if (this.#stopped) return;
     // Not all at the same moment: one is enough to fire, the others would compute for nothing.

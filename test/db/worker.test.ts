@@ -1,10 +1,13 @@
 /** What a worker does with a job: runs it outside any transaction, and writes what its handler's end means. */
+import pg from 'pg';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Discard, LeaseLost, RetryAfter, Snooze } from '../../src/index.js';
 import type { HandlerContext, HandlerJob } from '../../src/jobs/handler.js';
 import type { Job } from '../../src/jobs/job.js';
 import { createWorker } from '../../src/jobs/worker.js';
+import { SILENT } from '../../src/log.js';
 import { jobsDatabase } from '../support/jobs.js';
+import { pooled } from '../support/pgbouncer.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
 
@@ -364,6 +367,40 @@ describe('while a handler runs', () => {
     expect(seen).toEqual([null, { page: 7 }]);
   });
 
+  test('a checkpoint that meets another transaction, under a role’s own isolation, is written after it', async () => {
+    const [id] = (await db.put('a', [1])) as [string];
+    const other = await db.session();
+    const pool = new pg.Pool({
+      connectionString: pooled(db.url),
+      application_name: 'repeatable-read',
+      options: '-c default_transaction_isolation=repeatable\\ read',
+    });
+    pool.on('error', () => {});
+    const worker = work({
+      db: pool,
+      handlers: {
+        a: async (_job, { checkpoint }: HandlerContext) => {
+          await other.query('begin');
+          await other.query('update unbroker.jobs set headers = $1', ['{}']);
+          const saved = checkpoint({ page: 7 });
+          await until('the checkpoint waits', async () => {
+            const { rows } = await db.pool.query(
+              `select from pg_stat_activity
+               where application_name = 'repeatable-read' and cardinality(pg_blocking_pids(pid)) > 0`,
+            );
+            return rows.length > 0;
+          });
+          await other.query('commit');
+          await saved;
+        },
+      },
+    });
+    await worker.untilEnded(1);
+    expect(await db.job(id)).toMatchObject({ state: 'done', attempts: 1, progress: { page: 7 }, errors: [] });
+    await worker.stop({ deadlineMs: 0 });
+    await pool.end();
+  });
+
   test.each([
     ['NUL', 'a\u0000'],
     ['a lone surrogate', { x: '\ud800' }],
@@ -395,6 +432,30 @@ describe('waiting', () => {
     await db.put('a', [1]);
     worker.wake();
     await worker.untilEnded(1, 30_000);
+  });
+
+  test('claims that another transaction is in the way of are asked again at once, and it stays ready', async () => {
+    let conflicts = 0;
+    const seen: unknown[] = [];
+    const worker = work({
+      pollMs: 60_000,
+      db: {
+        query: (text, values) => {
+          const conflict = conflicts > 0 && /claim/.test(text);
+          if (!conflict) return db.pool.query(text, values);
+          conflicts -= 1;
+          return Promise.reject(Object.assign(new Error('could not serialize access'), { code: '40001' }));
+        },
+      },
+      handlers: { a: () => 1 },
+      log: { ...SILENT, warn: () => seen.push(worker.ready), error: (fields) => seen.push(fields) },
+    });
+    await until('it is idle', () => worker.events.some(({ type }) => type === 'idle'));
+    conflicts = 30;
+    await db.put('a', [1, 2, 3]);
+    worker.wake();
+    await worker.untilEnded(3, 30_000);
+    expect(seen).toEqual(Array(30).fill(true));
   });
 
   test('start() twice is one worker; ready says whether the database answers', async () => {
