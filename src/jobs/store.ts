@@ -41,6 +41,11 @@ export interface Completion extends Held {
   readonly resultText: string | null;
 }
 
+/** `stale`: no longer ours. `refused`: asked by itself it says why. */
+export type EachAnswer = 'written' | 'stale' | 'refused';
+
+const EACH_ANSWERS: Readonly<Record<string, EachAnswer>> = { w: 'written', s: 'stale', e: 'refused' };
+
 /** What a worker asks of a claim. */
 export interface ClaimOrder {
   readonly demands: readonly KindDemand[];
@@ -366,12 +371,14 @@ function areAlike(jobs: readonly PreparedJob[], { kind, priority, headers }: Pre
   );
 }
 
-/** '5-7' is 5, 6, 7. As bigints, since an id may be larger than a number holds. */
+/** '5-7' is 5, 6, 7. */
 function idsOf(text: string): string[] {
   const [first, last] = text.split('-');
   if (first === undefined || last === undefined) return text.split(',');
-  const from = BigInt(first);
-  return Array.from({ length: Number(BigInt(last) - from) + 1 }, (_, at) => String(from + BigInt(at)));
+  const length = Number(BigInt(last) - BigInt(first)) + 1;
+  // Numbers while they are exact: bigints would take four times as long.
+  const from = Number.isSafeInteger(Number(last)) ? Number(first) : null;
+  return Array.from({ length }, (_, at) => String(from === null ? BigInt(first) + BigInt(at) : from + at));
 }
 
 const json = (value: unknown): string | null =>
@@ -646,6 +653,13 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       const values = [first.id, first.leaseToken, first.resultText];
       const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
       return answer?.written === true ? [first.id] : [];
+    },
+
+    /** Each in a transaction of its own: what became of them, in the order given. `keeping` is in no transaction. */
+    async completeEach(keeping: Queryable, held: readonly Completion[]): Promise<EachAnswer[]> {
+      const values = [ids(held), tokens(held), held.map(({ resultText }) => resultText)];
+      const [row] = await rows<{ answers: string }>(keeping, sql.finishEach, values);
+      return [...(row?.answers ?? '')].map((letter) => EACH_ANSWERS[letter] ?? 'refused');
     },
 
     /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). */
