@@ -9,6 +9,7 @@ import { invalid } from '../check.js';
 import { EXIT } from '../errors.js';
 import { createBridgeMetrics } from './bridge-metrics.js';
 import { type Context, printable, run } from './context.js';
+import { hearEnd } from './end-signals.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson, table } from './output.js';
 
@@ -57,7 +58,7 @@ async function runBridge(context: Context, flags: BridgeFlags): Promise<number> 
   };
   const interrupt = (): void => end(EXIT.interrupted);
   const terminate = (): void => end(EXIT.ok);
-  process.on('SIGINT', interrupt).on('SIGTERM', terminate);
+  const hearNoMore = hearEnd(interrupt, terminate);
 
   const progress = createBridgeProgress(context.json);
   const watch = watchPublishers(context, () => seen.management?.publishers(seen.vhost));
@@ -85,7 +86,7 @@ async function runBridge(context: Context, flags: BridgeFlags): Promise<number> 
   } finally {
     progress.end();
     watch.end();
-    process.off('SIGINT', interrupt).off('SIGTERM', terminate);
+    hearNoMore();
     await server?.close();
   }
 }

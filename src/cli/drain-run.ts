@@ -18,6 +18,7 @@ import {
 } from './drain-delayed.js';
 import { createProgress } from './drain-progress.js';
 import { lookAround, refuseSecrets } from './drain-survey.js';
+import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
 
 export interface RunOptions {
@@ -45,7 +46,7 @@ export async function runDrain(context: Context, options: RunOptions): Promise<n
   const stop = new AbortController();
   // The second signal ends it at once; a drain survives that, too.
   const onSignal = (): void => (stop.signal.aborted ? process.exit(EXIT.interrupted) : stop.abort());
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  const hearNoMore = hearEnd(onSignal);
   const results: DrainResult[] = [];
   let delayed: DelayedResult | undefined;
   try {
@@ -64,7 +65,7 @@ export async function runDrain(context: Context, options: RunOptions): Promise<n
       );
     }
   } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    hearNoMore();
   }
   report(context, results, delayed);
   if (stop.signal.aborted) return EXIT.interrupted;

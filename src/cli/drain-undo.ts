@@ -10,6 +10,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, printable } from './context.js';
 import { createProgress } from './drain-progress.js';
 import { refuseSecrets } from './drain-survey.js';
+import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
 
 export interface UndoCommandOptions {
@@ -47,7 +48,7 @@ export async function undoDrain(context: Context, options: UndoCommandOptions): 
 
   const stop = new AbortController();
   const onSignal = (): void => (stop.signal.aborted ? process.exit(EXIT.interrupted) : stop.abort());
-  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  const hearNoMore = hearEnd(onSignal);
   const results: UndoResult[] = [];
   try {
     for (const group of names) {
@@ -71,7 +72,7 @@ export async function undoDrain(context: Context, options: UndoCommandOptions): 
       }
     }
   } finally {
-    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    hearNoMore();
   }
   report(context, results);
   if (stop.signal.aborted) return EXIT.interrupted;

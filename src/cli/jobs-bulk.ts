@@ -17,6 +17,7 @@ import {
   type Preview,
 } from '../operations.js';
 import type { Context } from './context.js';
+import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
 
 export interface BulkOptions {
@@ -91,7 +92,7 @@ export async function resume(context: Context, id: string): Promise<number> {
   const pool = await context.migratedPool();
   const interrupt = new AbortController();
   const stop = (): void => interrupt.abort();
-  process.on('SIGINT', stop).on('SIGTERM', stop);
+  const hearNoMore = hearEnd(stop);
   try {
     const onChunk = ({ position, upto, changed }: Operation): void =>
       context.log.info({ operation: id, position, upto, changed }, 'a chunk is done');
@@ -102,7 +103,7 @@ export async function resume(context: Context, id: string): Promise<number> {
     if (!context.json) print(`Interrupted at job ${end.position}. Go on: unbroker jobs resume ${id}`);
     return EXIT.interrupted;
   } finally {
-    process.off('SIGINT', stop).off('SIGTERM', stop);
+    hearNoMore();
   }
 }
 

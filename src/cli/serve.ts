@@ -5,6 +5,7 @@ import { createMetrics, type Metrics } from '../jobs/worker-metrics.js';
 import type { ShimServerOptions } from '../shims/server.js';
 import { type Context, run } from './context.js';
 import { loadContracts } from './contracts.js';
+import { hearEnd } from './end-signals.js';
 import { cannotListen, type MetricsFlags, openMetrics, portOf, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
 
@@ -61,7 +62,7 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
       ending = true;
       resolve(answer);
     };
-    process.on('SIGINT', end(EXIT.interrupted)).on('SIGTERM', end(EXIT.ok));
+    hearEnd(end(EXIT.interrupted), end(EXIT.ok));
   });
   ready = false;
   await server.close();

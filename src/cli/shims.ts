@@ -7,6 +7,7 @@ import { readTranscript } from '../shims/transcript/exchange.js';
 import { startRecorder } from '../shims/transcript/record.js';
 import { replay } from '../shims/transcript/replay.js';
 import { type Context, printable, run } from './context.js';
+import { hearEnd } from './end-signals.js';
 import { cannotListen, portOf } from './metrics.js';
 import { print, printJson } from './output.js';
 import { readBounded } from './read-bounded.js';
@@ -68,7 +69,10 @@ async function record(context: Context, { target, file, port, host }: RecordOpti
   if (context.json) printJson({ url: recorder.url });
   else print(`unbroker records on ${recorder.url}`);
   await new Promise<void>((resolve) => {
-    process.once('SIGINT', resolve).once('SIGTERM', resolve);
+    const hearNoMore = hearEnd(() => {
+      hearNoMore();
+      resolve();
+    });
   });
   const { count } = recorder;
   await recorder.close();

@@ -10,6 +10,7 @@ import type { Retention } from '../jobs/retention.js';
 import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
 import { createMetrics } from '../jobs/worker-metrics.js';
 import { type Context, run } from './context.js';
+import { hearEnd } from './end-signals.js';
 import { loadModule } from './load-module.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
@@ -73,7 +74,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
       context.log.info({ running: worker.running, graceMs }, 'stopping');
       void worker.stop({ deadlineMs: graceMs }).then(async () => {
         await server?.close();
-        process.off('SIGINT', interrupt).off('SIGTERM', terminate);
+        hearNoMore();
         if (context.json) printJson(counts);
         else
           print(
@@ -87,7 +88,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
     // A second signal ends it at once: leases then run out and the jobs are taken back.
     const interrupt = (): void => (ending ? process.exit(EXIT.interrupted) : end(EXIT.interrupted));
     const terminate = (): void => (ending ? process.exit(EXIT.interrupted) : end(EXIT.ok));
-    process.on('SIGINT', interrupt).on('SIGTERM', terminate);
+    const hearNoMore = hearEnd(interrupt, terminate);
     worker.start();
     context.log.info({ kinds: Object.keys(handlers), ...settings }, 'working');
   });
