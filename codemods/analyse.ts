@@ -6,13 +6,14 @@
 import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
 import { ENQUEUE_TEXT } from './enqueues.js';
-import type { Skipped, Sources } from './files.js';
+import type { Progress, Sources } from './files.js';
 import { calledName, unaliased } from './origins.js';
 import { BROKER_SENDERS } from './packages.js';
 import { aliases, firstNames, lastPart, seeds, withNames } from './prefilter.js';
 import { type Analysis, ProgramMaker } from './program.js';
 import { SiteReader } from './site.js';
 import { eachNode, scopeOf } from './syntax.js';
+import type { Skipped } from './walk.js';
 import { namedScopeOf, type Wrapper } from './wrappers.js';
 
 const MAX_ROUNDS = 6;
@@ -23,6 +24,7 @@ export function analyse(
   config: CodemodConfig,
   types: boolean,
   skipped: Skipped[],
+  progress: Progress,
 ): { analysis: Analysis; reader: SiteReader } {
   const first = seeds(sources.files, config);
   const names = firstNames(sources.files, first, config);
@@ -33,6 +35,7 @@ export function analyse(
   const maker = new ProgramMaker(sources, types);
   for (let round = 1; ; round++) {
     for (const path of roots) if (!broken.has(path) && isBroken(path, maker, skipped)) broken.add(path);
+    progress(`Round ${round}: following the publishers through ${roots.size} files`);
     const analysis = maker.make([...roots].filter((path) => !broken.has(path)).sort());
     const reader = new SiteReader(analysis, sources, config);
     for (const name of newNames(analysis, reader, names)) names.add(name);

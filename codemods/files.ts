@@ -1,39 +1,24 @@
 /**
- * Which files of the caller's repository are looked at, and their text. It walks the tree without following links,
- * reads what is small, plain UTF-8 and not absurdly nested, and names everything it leaves out. It refuses to know
- * what is in the text.
+ * The text of the caller's repository: reads what is plain UTF-8 and not absurdly nested, and names everything that it
+ * leaves out. Which paths there are says walk.ts; what is in the text it refuses to know.
  */
 
-import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { lstatSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs';
-import { isAbsolute, join, relative, resolve, sep } from 'node:path';
+import { readFileSync, realpathSync, statSync } from 'node:fs';
+import { isAbsolute, relative, resolve, sep } from 'node:path';
 import { EXIT, UnbrokerError } from '../src/errors.js';
+import { errorCode, type Found, type Skipped, type SourcePath, sourcesIn } from './walk.js';
 
 export const FILE_LIMITS = {
   /** Larger files are data or bundles; each is named in the report. */
   maxBytes: 1_048_576,
   /** Open brackets at one place. The parser recurses: 10,000 overflow its stack, 1,000 are far from that. */
   maxNesting: 1_000,
-  maxFiles: 100_000,
+  /** Source files of one repository, unless the options say otherwise. The largest that were met have 4,000. */
+  maxFiles: 20_000,
+  /** Entries of directories that are looked at, for each source file that is allowed. */
+  maxEntriesPerFile: 50,
 } as const;
-
-export type SkipReason =
-  | 'link'
-  | 'compiled'
-  | 'too-large'
-  | 'not-utf8'
-  | 'unreadable'
-  | 'nested-too-deep'
-  | 'syntax-error'
-  | 'too-many-files';
-
-export interface Skipped {
-  /** Relative to the root, with `/`. */
-  readonly path: string;
-  readonly reason: SkipReason;
-  readonly detail: string;
-}
 
 export interface SourceText {
   /** Relative to the root, with `/`. */
@@ -57,27 +42,34 @@ export interface Sources {
   readonly isTest: (path: string) => boolean;
 }
 
-const SOURCE_NAME = /\.[cm]?[jt]sx?$/;
-const DECLARATION_NAME = /\.d\.[cm]?ts$/;
-const NEVER_ENTERED = new Set(['node_modules', '.git', '.hg', '.svn', 'dist', 'build', 'coverage']);
-
 export function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
+}
+
+/** Told now and then what a long run is at. */
+export type Progress = (step: string) => void;
+
+export interface ReadOptions {
+  /** Default 20,000. */
+  readonly maxFiles?: number;
+  readonly progress?: Progress;
 }
 
 /**
  * Reads the sources under `root`. `paths` (relative to root or absolute, inside it) select what is reported and
  * edited; the whole root is read all the same, since wrappers live elsewhere.
+ * Throws `path-not-found`, `path-outside`, `not-a-repository` and `too-many-files`, the last two before a file is read.
  */
-export function readSources(root: string, paths: readonly string[]): Sources {
+export function readSources(
+  root: string,
+  paths: readonly string[],
+  { maxFiles = FILE_LIMITS.maxFiles, progress = () => undefined }: ReadOptions = {},
+): Sources {
   const real = realDirectory(root);
   const wanted = paths.map((path) => insideRoot(real, path));
-  const walk = new Walk(real, ignoredByGit(real));
-  walk.directory('');
   return {
     root: real,
-    files: walk.files,
-    skipped: walk.skipped,
+    ...readAll(sourcesIn(real, { ...FILE_LIMITS, maxFiles }, progress), progress),
     selected: (path) => wanted.length === 0 || wanted.some((w) => isUnder(path, w)),
     isTest: (path) => {
       const asked = wanted.find((w) => isUnder(path, w));
@@ -127,141 +119,31 @@ function insideRoot(root: string, path: string): string {
   return rel.split(sep).join('/');
 }
 
-/** Paths that git ignores, directories with a trailing slash; empty when this is no git work tree. */
-function ignoredByGit(root: string): ReadonlySet<string> {
+function readAll(found: readonly Found[], progress: Progress): Pick<Sources, 'files' | 'skipped'> {
+  const files = new Map<string, SourceText>();
+  const skipped: Skipped[] = [];
+  for (const [index, entry] of found.entries()) {
+    const read = 'reason' in entry ? entry : readOne(entry);
+    if ('reason' in read) skipped.push(read);
+    else files.set(read.path, read);
+    if (index % 1_000 === 999) progress(`Read ${index + 1} of ${found.length} files`);
+  }
+  return { files, skipped };
+}
+
+function readOne({ path, absolute }: SourcePath): SourceText | Skipped {
+  let bytes: Buffer;
   try {
-    const args = ['ls-files', '--others', '--ignored', '--exclude-standard', '--directory', '-z'];
-    // fsmonitor is a program named by the repository's own configuration: never start it.
-    const out = execFileSync('git', ['-c', 'core.fsmonitor=false', '-C', root, ...args], {
-      encoding: 'utf8',
-      stdio: ['ignore', 'pipe', 'ignore'],
-      maxBuffer: 64 * 1024 * 1024,
-      env: { ...process.env, GIT_OPTIONAL_LOCKS: '0' },
-    });
-    return new Set(out.split('\0').filter((p) => p !== '' && p !== './'));
-  } catch {
-    return new Set();
+    bytes = readFileSync(absolute);
+  } catch (error) {
+    return { path, reason: 'unreadable', detail: errorCode(error) };
   }
-}
-
-class Walk {
-  readonly files = new Map<string, SourceText>();
-  readonly skipped: Skipped[] = [];
-  private full = false;
-
-  constructor(
-    private readonly root: string,
-    private readonly ignored: ReadonlySet<string>,
-  ) {}
-
-  directory(dir: string): void {
-    let names: string[];
-    try {
-      names = readdirSync(join(this.root, dir)).sort();
-    } catch (error) {
-      this.skip(dir, 'unreadable', errorCode(error));
-      return;
-    }
-    const known = new Set(names);
-    for (const name of names) {
-      const path = dir === '' ? name : `${dir}/${name}`;
-      const source = sourceBeside(name, known);
-      if (source === undefined) this.entry(path, name);
-      else this.skip(path, 'compiled', `made from ${source} beside it`);
-    }
-  }
-
-  private entry(path: string, name: string): void {
-    if (NEVER_ENTERED.has(name) || this.ignored.has(path) || this.ignored.has(`${path}/`)) return;
-    const absolute = join(this.root, path);
-    const stats = lstatSync(absolute, { throwIfNoEntry: false });
-    if (stats === undefined) return;
-    if (stats.isSymbolicLink()) {
-      if (SOURCE_NAME.test(name) || isDirectory(absolute))
-        this.skip(path, 'link', linkDetail(this.root, absolute));
-      return;
-    }
-    if (stats.isDirectory()) {
-      this.directory(path);
-      return;
-    }
-    if (!SOURCE_NAME.test(name) || DECLARATION_NAME.test(name)) return;
-    // A fifo or a device would block the read.
-    if (!stats.isFile()) {
-      this.skip(path, 'unreadable', 'not a regular file');
-      return;
-    }
-    if (stats.size > FILE_LIMITS.maxBytes) {
-      this.skip(path, 'too-large', `${stats.size} bytes`);
-      return;
-    }
-    if (this.files.size >= FILE_LIMITS.maxFiles) {
-      this.tooMany(path);
-      return;
-    }
-    this.read(path, absolute);
-  }
-
-  private read(path: string, absolute: string): void {
-    let bytes: Buffer;
-    try {
-      bytes = readFileSync(absolute);
-    } catch (error) {
-      this.skip(path, 'unreadable', errorCode(error));
-      return;
-    }
-    const decoded = decode(bytes);
-    if (decoded === undefined) {
-      this.skip(path, 'not-utf8', 'the bytes are not plain UTF-8');
-      return;
-    }
-    const depth = bracketDepth(decoded.text);
-    if (depth > FILE_LIMITS.maxNesting) {
-      this.skip(path, 'nested-too-deep', `${depth} open brackets`);
-      return;
-    }
-    this.files.set(path, { path, absolute, ...decoded, hash: sha256(bytes) });
-  }
-
-  private tooMany(path: string): void {
-    if (!this.full)
-      this.skip(path, 'too-many-files', `more than ${FILE_LIMITS.maxFiles} files; this and later ones`);
-    this.full = true;
-  }
-
-  private skip(path: string, reason: SkipReason, detail: string): void {
-    this.skipped.push({ path: path === '' ? '.' : path, reason, detail });
-  }
-}
-
-/** `a.ts` for an `a.js` that lies beside it together with its declarations: a compiler's output. */
-function sourceBeside(name: string, names: ReadonlySet<string>): string | undefined {
-  const stem = /^(.+)\.jsx?$/.exec(name)?.[1];
-  if (stem === undefined || !names.has(`${stem}.d.ts`)) return undefined;
-  return [`${stem}.ts`, `${stem}.tsx`].find((source) => names.has(source));
-}
-
-function isDirectory(path: string): boolean {
-  try {
-    return statSync(path).isDirectory();
-  } catch {
-    return false;
-  }
-}
-
-function linkDetail(root: string, absolute: string): string {
-  try {
-    const target = realpathSync(absolute);
-    return target.startsWith(root + sep)
-      ? 'a link inside the repository'
-      : 'a link that leaves the repository';
-  } catch {
-    return 'a link to nothing';
-  }
-}
-
-function errorCode(error: unknown): string {
-  return error instanceof Error && 'code' in error ? String(error.code) : 'cannot be read';
+  const decoded = decode(bytes);
+  if (decoded === undefined) return { path, reason: 'not-utf8', detail: 'the bytes are not plain UTF-8' };
+  const depth = bracketDepth(decoded.text);
+  if (depth > FILE_LIMITS.maxNesting)
+    return { path, reason: 'nested-too-deep', detail: `${depth} open brackets` };
+  return { path, absolute, ...decoded, hash: sha256(bytes) };
 }
 
 /** UTF-8 or nothing. A NUL means UTF-16 without a mark, or no text at all. */

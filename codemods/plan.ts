@@ -8,7 +8,7 @@ import { analyse, siteCalls, unresolvedCalls } from './analyse.js';
 import { changesOf, type FileChange, type OpenSite } from './changes.js';
 import { readConfig } from './config.js';
 import { type Delta, deltaOf } from './delta.js';
-import { readSources, type Skipped, type Sources } from './files.js';
+import { type Progress, readSources, type Sources } from './files.js';
 import { fingerprints } from './fingerprint.js';
 import { type Mapping, mappingOf } from './mapping.js';
 import type { Analysis } from './program.js';
@@ -19,6 +19,7 @@ import { contains, endLineOf, lineOf, quote } from './syntax.js';
 import { memberName, type ThreadStep } from './thread.js';
 import { refuseBrokenThreads } from './thread-work.js';
 import { type Confidence, decide, type Level } from './verdict.js';
+import type { Skipped } from './walk.js';
 import type { Wrapper } from './wrappers.js';
 
 /** What is applied: each level includes the ones before it. */
@@ -41,6 +42,10 @@ export interface PlanOptions {
   readonly types: boolean;
   /** Make a registry of kinds, too. */
   readonly kinds?: KindsOption;
+  /** Source files that a repository may have; default 20,000. */
+  readonly maxFiles?: number;
+  /** Told now and then what a long run is at. */
+  readonly progress?: Progress;
 }
 
 export interface PlanSite {
@@ -126,15 +131,16 @@ export function makePlan(options: PlanOptions): Plan {
 }
 
 export function preparePlan(options: PlanOptions): PreparedPlan {
-  const sources = readSources(options.root, options.paths);
+  const { progress = () => undefined } = options;
+  const sources = readSources(options.root, options.paths, options);
   const config = {
     ...readConfig(sources.root),
     relay: options.target === 'relay',
     registry: options.kinds !== undefined,
   };
   const skipped: Skipped[] = [...sources.skipped];
-  const { analysis, reader } = analyse(sources, config, options.types, skipped);
-  const found = readSites(analysis, reader, sources);
+  const { analysis, reader } = analyse(sources, config, options.types, skipped, progress);
+  const found = readSites(analysis, reader, sources, progress);
   const registry =
     options.kinds === undefined ? undefined : makeRegistry(options.kinds, sources.root, analysis, reader);
   const plan = (sites: OpenSite[]): Plan =>
@@ -207,7 +213,7 @@ function planOf(
 
 // ── the sites ──
 
-function readSites(analysis: Analysis, reader: SiteReader, sources: Sources): OpenSite[] {
+function readSites(analysis: Analysis, reader: SiteReader, sources: Sources, progress: Progress): OpenSite[] {
   const calls = [...siteCalls(reader), ...unresolvedCalls(analysis, reader)];
   return calls
     .filter((call) => {
@@ -218,7 +224,8 @@ function readSites(analysis: Analysis, reader: SiteReader, sources: Sources): Op
       (a, b) =>
         compare(analysis.pathOf(a.getSourceFile()), analysis.pathOf(b.getSourceFile())) || a.pos - b.pos,
     )
-    .map((call) => {
+    .map((call, index, { length }) => {
+      progress(`Publish ${index + 1} of ${length}: ${analysis.pathOf(call.getSourceFile())}`);
       const read = reader.read(call);
       return { read, reach: reachOf(read) };
     });

@@ -9,6 +9,7 @@ import type { Plan, PlanOptions } from '../../codemods/index.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { askOnTerminal } from './codemod-ask.js';
 import { type CheckOptions, checkRatchet } from './codemod-check.js';
+import { stepLine } from './codemod-progress.js';
 import { printable, report } from './context.js';
 import { print, printJson } from './output.js';
 import { signalsHeld } from './signals-held.js';
@@ -21,6 +22,7 @@ interface CommonOptions {
   readonly root?: string;
   readonly kinds?: string;
   readonly useKinds?: boolean;
+  readonly maxFiles?: string;
   readonly json?: boolean;
 }
 
@@ -100,6 +102,7 @@ function common(command: Command): Command {
       'also make a registry of the kinds and their payloads: a .ts, .js or .d.ts file',
     )
     .option('--use-kinds', 'enqueue with the kinds of that file in place of their names')
+    .option('--max-files <n>', 'source files that the repository may have (default: 20000)')
     .option('--no-types', 'do not look into installed packages: faster, less sure');
 }
 
@@ -117,7 +120,7 @@ function guarded<Options>(action: (paths: string[], options: Options) => Promise
 
 async function scan(paths: string[], options: ScanOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
-  const plan = codemods.makePlan(planOptions(paths, options, false));
+  const plan = watched(options, paths, false, codemods.makePlan);
   if (options.diff) printDiff(codemods.renderDiff(plan.changes));
   else if (options.markdown) printLines(codemods.renderMarkdown(plan));
   else if (options.sarif) print(JSON.stringify(codemods.renderSarif(plan), null, 2));
@@ -127,12 +130,12 @@ async function scan(paths: string[], options: ScanOptions): Promise<void> {
 
 async function check(paths: string[], options: CommonOptions & CheckOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
-  await checkRatchet(codemods.makePlan(planOptions(paths, options, false)), options);
+  await checkRatchet(watched(options, paths, false, codemods.makePlan), options);
 }
 
 async function apply(paths: string[], options: ApplyOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
-  const prepared = codemods.preparePlan(planOptions(paths, options, options.todo === true));
+  const prepared = watched(options, paths, options.todo === true, codemods.preparePlan);
   let { plan } = prepared;
   if (plan.kinds?.state === 'edited') throw editedKinds(plan.kinds.path);
   if (options.interactive) {
@@ -181,6 +184,21 @@ function kindsLine({ path, state, entries }: NonNullable<Plan['kinds']>, wrote: 
   return `${path} ${said}: ${kinds}, ${unknown} with something unknown in the payload.`;
 }
 
+/** A plan, and meanwhile what it is at. */
+function watched<Made>(
+  options: CommonOptions,
+  paths: readonly string[],
+  todo: boolean,
+  make: (options: PlanOptions) => Made,
+): Made {
+  const line = stepLine((text) => process.stderr.write(text), process.stderr.isTTY === true);
+  try {
+    return make({ ...planOptions(paths, options, todo), progress: line.step });
+  } finally {
+    line.end();
+  }
+}
+
 function planOptions(paths: readonly string[], options: CommonOptions, todo: boolean): PlanOptions {
   const root = options.root ?? rootFor(paths);
   checkKinds(options);
@@ -192,10 +210,20 @@ function planOptions(paths: readonly string[], options: CommonOptions, todo: boo
     target: options.target,
     todo,
     types: options.types,
+    ...(options.maxFiles === undefined ? {} : { maxFiles: fileLimit(options.maxFiles) }),
     ...(options.kinds === undefined
       ? {}
       : { kinds: { path: options.kinds, use: options.useKinds === true } }),
   };
+}
+
+function fileLimit(text: string): number {
+  const limit = /^\d{1,7}$/.test(text) ? Number(text) : 0;
+  if (limit > 0) return limit;
+  throw new UnbrokerError('max-files-invalid', `${printable(text)} is no number of files`, {
+    hint: 'Give --max-files a whole number from 1 to 9999999',
+    exitStatus: EXIT.badInput,
+  });
 }
 
 function checkKinds(options: CommonOptions): void {
