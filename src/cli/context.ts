@@ -12,7 +12,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
 import { within } from '../jobs/signal.js';
 import { createStore, type Store } from '../jobs/store.js';
-import { createLog, type Log } from '../log.js';
+import { createLog, type Log, unfailing } from '../log.js';
 import { LOG_LEVELS } from '../log-face.js';
 import { checkSchema } from '../migrate.js';
 import { report } from './failure.js';
@@ -89,7 +89,8 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
   const store = createStore(schema);
   const asked = process.env['UNBROKER_LOG_LEVEL'] || undefined;
   const level = asked && oneOf(...LOG_LEVELS)(asked, 'UNBROKER_LOG_LEVEL');
-  const log = createLog(level ?? config.worker?.logLevel ?? 'info');
+  // A terminal that is gone takes no line; whoever says so goes on with giving back what it holds.
+  const log = unfailing(createLog(level ?? config.worker?.logLevel ?? 'info'));
   let pool: pg.Pool | undefined;
   const openPool = (max = 4): pg.Pool => {
     if (pool === undefined) {

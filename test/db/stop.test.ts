@@ -5,12 +5,13 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { execPath } from 'node:process';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { HandlerContext } from '../../src/jobs/handler.js';
-import { startCli } from '../support/cli.js';
+import { cliFile, startCli } from '../support/cli.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
-import type { StartedProcess } from '../support/processes.js';
+import { type StartedProcess, startProcess } from '../support/processes.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
 
@@ -183,12 +184,27 @@ describe('unbroker work', () => {
     expect((await db.job(id)).state).toBe('running');
   }, 180_000);
 
-  test('--until-idle works through what is due, jobs that must run alone too, and ends', async () => {
+  test('--until-idle works through what is due, jobs that must run alone too, and ends; its log may have no room', async () => {
     await db.put('quick', Array(30).fill(0));
     const alone = await db.put('quick', [1, 2]);
     await db.pool.query('update unbroker.jobs set solo = true where id = any ($1)', [alone]);
     await db.put('quick', ['later'], { delayMs: 60_000 });
-    const process = start('--until-idle', '--json');
+    const [program, ...flags] = cliFile.endsWith('.ts') ? ['--import', 'tsx', cliFile] : [cliFile];
+    const process = startProcess(
+      '/bin/sh',
+      [
+        '-c',
+        'exec "$0" "$@" 2> /dev/full',
+        execPath,
+        program ?? '',
+        ...flags,
+        'work',
+        '--until-idle',
+        '--json',
+      ],
+      { cwd: folder, env: { DATABASE_URL: db.url, UNBROKER_LOG_LEVEL: undefined } },
+    );
+    processes.push(process);
     expect(await process.waitForExit(90_000)).toEqual({ code: 0, signal: null });
     expect(JSON.parse(process.stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({ done: 32, lost: 0 });
     expect(await db.states()).toEqual({ done: 32, ready: 1 });
