@@ -189,7 +189,9 @@ describe('unbroker work', () => {
     const alone = await db.put('quick', [1, 2]);
     await db.pool.query('update unbroker.jobs set solo = true where id = any ($1)', [alone]);
     await db.put('quick', ['later'], { delayMs: 60_000 });
-    const [program, ...flags] = cliFile.endsWith('.ts') ? ['--import', 'tsx', cliFile] : [cliFile];
+    const [program, ...flags] = cliFile.endsWith('.ts')
+      ? ['--import', import.meta.resolve('tsx'), cliFile]
+      : [cliFile];
     const process = startProcess(
       '/bin/sh',
       [

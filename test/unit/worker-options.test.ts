@@ -99,7 +99,10 @@ test('listeners and loggers that are async may fail: it is logged, or forgotten,
     },
   });
   worker.start();
-  await vi.waitFor(() => expect(error).toHaveBeenCalledWith({ error: 'RangeError' }, 'onEvent threw'));
+  await vi.waitFor(
+    () => expect(error).toHaveBeenCalledWith({ error: 'RangeError' }, 'onEvent threw'),
+    60_000,
+  );
   await worker.stop({ deadlineMs: 0 });
   await sleep(1);
   process.off('unhandledRejection', unheard);
