@@ -7,10 +7,8 @@ import { ts } from 'ts-morph';
 import { indentAt, type Layout, lineStart, type TextEdit } from './edits.js';
 import type { HandleType } from './handle-types.js';
 import { type FileImports, moduleName, specifierFor } from './imports.js';
+import { HANDED, methodLines, signatureText, type TypeText } from './opener-text.js';
 import type { Addition, Deep, NewArgument, NewParameter, Opener } from './thread-shapes.js';
-
-/** How a type is written in a file: it adds the import that it needs. */
-export type TypeText = (type: HandleType) => string;
 
 export function typeTexts(file: ts.SourceFile, imports: FileImports, checker: ts.TypeChecker): TypeText {
   return ({ need, type }) => {
@@ -91,57 +89,27 @@ export function additionEdits(addition: Addition, text: TypeText, layout: Layout
   const lines =
     addition.what === 'member'
       ? [`${signatureText(opener, text)};`]
-      : methodLines(opener, file, isTyped(file) ? text : undefined, layout);
+      : isTyped(file)
+        ? [
+            '/** Runs work in one transaction. */',
+            ...methodLines(opener, signatureText(opener, text), layout),
+          ]
+        : [...jsDocOf(opener, file), ...methodLines(opener, `${opener.name}(work)`, layout)];
   const own = lines.map((l) => (l === '' ? '' : indent + l)).join(layout.eol);
   const gap = addition.what === 'member' ? '' : layout.eol;
   const end = beside.end;
   return [{ start: end, end, text: layout.eol + gap + own }];
 }
 
-function signatureText({ name, handle }: Opener, text: TypeText): string {
-  return `${name}<T>(work: (${HANDED}: ${text(handle)}) => Promise<T>): Promise<T>`;
-}
-
-const HANDED = 'transaction';
-
-function methodLines(
-  opener: Opener,
-  file: ts.SourceFile,
-  text: TypeText | undefined,
-  layout: Layout,
-): string[] {
-  const { name, handle, run, pool } = opener;
-  const { unit, semi, quote } = layout;
-  const said = (word: string): string => `await client.query(${quote}${word}${quote})${semi}`;
-  const doc =
-    text === undefined
-      ? [
-          '/**',
-          ' * Runs work in one transaction.',
-          ' * @template T',
-          ` * @param {(${HANDED}: ${inlineType(handle, file)}) => Promise<T>} work`,
-          ' * @returns {Promise<T>}',
-          ' */',
-        ]
-      : ['/** Runs work in one transaction. */'];
-  const head = text === undefined ? `${name}(work)` : signatureText(opener, text);
-  if (run !== undefined) return [...doc, `async ${head} {`, `${unit}return ${run}${semi}`, '}'];
+/** Where JavaScript has its types. */
+function jsDocOf({ handle }: Opener, file: ts.SourceFile): string[] {
   return [
-    ...doc,
-    `async ${head} {`,
-    `${unit}const client = await ${pool}.connect()${semi}`,
-    `${unit}try {`,
-    `${unit}${unit}${said('BEGIN')}`,
-    `${unit}${unit}const result = await work(client)${semi}`,
-    `${unit}${unit}${said('COMMIT')}`,
-    `${unit}${unit}return result${semi}`,
-    `${unit}} catch (error) {`,
-    `${unit}${unit}${said('ROLLBACK')}`,
-    `${unit}${unit}throw error${semi}`,
-    `${unit}} finally {`,
-    `${unit}${unit}client.release()${semi}`,
-    `${unit}}`,
-    '}',
+    '/**',
+    ' * Runs work in one transaction.',
+    ' * @template T',
+    ` * @param {(${HANDED}: ${inlineType(handle, file)}) => Promise<T>} work`,
+    ' * @returns {Promise<T>}',
+    ' */',
   ];
 }
 

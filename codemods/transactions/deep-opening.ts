@@ -7,6 +7,7 @@ import { ts } from 'ts-morph';
 import type { Family } from '../callers.js';
 import type { HandleType } from '../handle-types.js';
 import { isCommonJs } from '../imports.js';
+import { isWritten } from '../opener-text.js';
 import { isConst, localSymbol, unaliased } from '../origins.js';
 import type { Resolver } from '../resolve.js';
 import { bare, eachNode, type Fn, isReference, unwrapped } from '../syntax.js';
@@ -255,16 +256,17 @@ export class Openings {
     const handle = form.handle(rootTypeOf(root, this.resolver.analysis)) ?? (isScript ? ANY : undefined);
     if (handle === undefined) return refuse(`the type of ${root.getText()} cannot be written`);
     const interfaces = first.family.declarations.filter((d) => ts.isInterfaceDeclaration(d.parent));
-    const name = this.nameFor(
-      owner,
-      interfaces.map((d) => d.parent),
-    );
-    if (name === undefined) return refuse('its class has such a method already');
+    const holders = interfaces.map((d) => d.parent as ts.InterfaceDeclaration);
     const run =
       rest !== undefined && at !== undefined
         ? `${at.receiver.getText()}.${rest.name}(work)`
         : form.run?.(root.getText(), what);
-    const opener: Opener = { name, handle, run, pool: root.getText() };
+    const opens = { handle, run, pool: root.getText() };
+    const there = writtenIn([owner, ...holders], this.heirsOf(owner), opens);
+    if (there !== undefined) return { name: there, additions: rest?.additions ?? [] };
+    const name = this.nameFor(owner, holders);
+    if (name === undefined) return refuse('its class has such a method already');
+    const opener: Opener = { name, ...opens };
     const files = [first.fn.getSourceFile(), ...interfaces.map((d) => d.getSourceFile())];
     const unwritable = files.find((f) => !canWrite(handle, f, this.checker));
     if (unwritable !== undefined)
@@ -324,14 +326,17 @@ export class Openings {
     const known = this.names.get(owner);
     if (known !== undefined) return known;
     const taken = new Set<string>();
-    const symbol = owner.name === undefined ? undefined : this.checker.getSymbolAtLocation(owner.name);
-    const heirs = symbol === undefined ? [] : this.resolver.heirsOf(symbol);
-    for (const node of [owner, ...heirs, ...interfaces]) {
+    for (const node of [owner, ...this.heirsOf(owner), ...interfaces]) {
       for (const property of this.checker.getTypeAtLocation(node).getProperties()) taken.add(property.name);
     }
     const name = METHODS.find((m) => !taken.has(m));
     if (name !== undefined) this.names.set(owner, name);
     return name;
+  }
+
+  private heirsOf(owner: ts.ClassLikeDeclaration): readonly ts.ClassLikeDeclaration[] {
+    const symbol = owner.name === undefined ? undefined : this.checker.getSymbolAtLocation(owner.name);
+    return symbol === undefined ? [] : this.resolver.heirsOf(symbol);
   }
 
   /** The same object whenever it is read: a constant, a parameter, an import, a property of `this` that is no getter. */
@@ -374,6 +379,23 @@ function moduleStatement(
   if (!ts.isVariableStatement(statement) || !ts.isSourceFile(statement.parent)) return undefined;
   return statement as ts.VariableStatement & { readonly parent: ts.SourceFile };
 }
+
+/** The method that an earlier run wrote: into the class, and into all that declare it. */
+function writtenIn(
+  holders: readonly Holder[],
+  heirs: readonly ts.ClassLikeDeclaration[],
+  opens: Omit<Opener, 'name'>,
+): string | undefined {
+  const has = (holder: Holder, test: (m: ts.ClassElement | ts.TypeElement) => boolean): boolean =>
+    holder.members.some(test);
+  return METHODS.find(
+    (name) =>
+      holders.every((holder) => has(holder, (m) => isWritten(m, { name, ...opens }))) &&
+      !heirs.some((heir) => has(heir, (m) => m.name?.getText() === name)),
+  );
+}
+
+type Holder = ts.ClassLikeDeclaration | ts.InterfaceDeclaration;
 
 /** The first call on something other than `this`. */
 function leaving(

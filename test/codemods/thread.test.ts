@@ -133,6 +133,56 @@ test('a file that changed in between stops the whole edit', () => {
     expect(readFileSync(join(root, name), 'utf8')).toBe(FILES[name]);
 });
 
+const ROWS = `import type { Pool } from 'pg';
+export interface Rows {
+  keep(id: number): Promise<void>;
+  drop(id: number): Promise<void>;
+}
+export class PgRows implements Rows {
+  constructor(private readonly pool: Pool) {}
+  async keep(id: number): Promise<void> {
+    await this.pool.query('insert into kept (id) values ($1)', [id]);
+  }
+  async drop(id: number): Promise<void> {
+    await this.pool.query('delete from kept where id = $1', [id]);
+  }
+}
+`;
+
+const user = (method: string): string => `import { publish } from './bus.js';
+import type { Rows } from './rows.js';
+export async function ${method}(rows: Rows, id: number): Promise<void> {
+  await rows.${method}(id);
+  publish('row.${method}', { id });
+}
+`;
+
+test('a later run opens its transactions by the method that an earlier one wrote, and a last one has nothing to do', () => {
+  for (const name of ['a.ts', 'b.ts', 'tell.ts']) rmSync(join(root, name));
+  const file = (name: string): string => readFileSync(join(root, name), 'utf8');
+  writeFileSync(join(root, 'rows.ts'), ROWS);
+  writeFileSync(join(root, 'keep.ts'), user('keep'));
+  const first = prepare().plan;
+  expect(changed(first)).toEqual(['keep.ts', 'rows.ts']);
+  applyPlan(first, { allowDirty: true });
+  // What a formatter makes of it.
+  writeFileSync(
+    join(root, 'rows.ts'),
+    file('rows.ts')
+      .replaceAll(/query\('(BEGIN|COMMIT|ROLLBACK)'\)/g, 'query("$1")')
+      .replace('(work: (', '(\n    work: (')
+      .replaceAll(/;$/gm, ''),
+  );
+  writeFileSync(join(root, 'drop.ts'), user('drop'));
+  const second = prepare().plan;
+  expect(changed(second)).toEqual(['drop.ts', 'rows.ts']);
+  applyPlan(second, { allowDirty: true });
+  expect(file('rows.ts').match(/\w+Transaction<T>\(/g)).toEqual(['inTransaction<T>(', 'inTransaction<T>(']);
+  expect(file('rows.ts')).toMatch(/drop\(id: number, \w+: Pick<Pool, 'query'> = this\.pool\)/);
+  expect(file('drop.ts')).toContain('await rows.inTransaction(async (client) => {');
+  expect(prepare().plan.changes).toEqual([]);
+});
+
 test('every report names what the handle passes through', () => {
   const { plan } = prepare();
   expect(plan.sites[0]?.thread).toEqual([
