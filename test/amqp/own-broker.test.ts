@@ -3,7 +3,7 @@
  * and limits that hold for a whole node, a consumer that holds deliveries too long (406) and a memory alarm.
  */
 import amqp from 'amqplib';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
 import type { RunCtl } from '../../adapters/rabbitmq/ctl.js';
 import {
@@ -22,6 +22,9 @@ import { type DelayedBroker, startDelayedBroker } from '../support/delayed-excha
 import { type FreshVhost, freshVhost } from '../support/fresh.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
+
+// Each asks the broker's shell a dozen times: a second each, and ten seconds on a machine with twenty other processes.
+vi.setConfig({ testTimeout: 400_000 });
 
 const HOUR = 3_600_000;
 
@@ -77,9 +80,7 @@ const jobs = async (): Promise<Row[]> =>
   ).rows;
 
 describe('delayed messages', () => {
-  test('a row for each queue, due to the millisecond; what nobody would get is in the ledger; all of it gone from the table', {
-    timeout: 120_000,
-  }, async () => {
+  test('a row for each queue, due to the millisecond; what nobody would get is in the ledger; all of it gone from the table', async () => {
     const before = Date.now();
     await broker.delay(vhost.url, [
       { key: 'both', delayMs: HOUR, body: '{"n":1}', messageId: 'm1' },
@@ -145,9 +146,7 @@ describe('delayed messages', () => {
       if (step === wanted) throw new Killed();
     };
 
-  test('killed with some held and some written: what has no row is given back by a release, what has one is not; then each once', {
-    timeout: 120_000,
-  }, async () => {
+  test('killed with some held and some written: what has no row is given back by a release, what has one is not; then each once', async () => {
     // Twins; due in the same millisecond they have one key and are held together.
     const delays = [HOUR, HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR];
     await broker.delay(
@@ -225,9 +224,7 @@ describe('limits of a node', () => {
       `application:set_env(rabbit, consumer_timeout, ${timeoutMs}), application:set_env(rabbit, channel_tick_interval, ${tickMs}).`,
     ]);
 
-  test('held longer than the broker waits for an ack (406 closes the channel): resumed, nothing lost or doubled', {
-    timeout: 120_000,
-  }, async () => {
+  test('held longer than the broker waits for an ack (406 closes the channel): resumed, nothing lost or doubled', async () => {
     await limits(300, 100);
     let mended: Promise<unknown> | undefined;
     const warnings: string[] = [];
@@ -246,9 +243,7 @@ describe('limits of a node', () => {
     await expectTwins();
   });
 
-  test('a memory alarm stops whoever publishes, an undo too, and not a drain', {
-    timeout: 180_000,
-  }, async () => {
+  test('a memory alarm stops whoever publishes, an undo too, and not a drain', async () => {
     await broker.rabbit.ctl(['set_vm_memory_high_watermark', '0']);
     try {
       let confirmed = false;

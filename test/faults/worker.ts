@@ -147,7 +147,15 @@ export async function killCycles(server: PostgresServer, cycles: number): Promis
       );
       const workers = [await world.worker({ UPKEEP_MS: '500' }), await world.worker({ UPKEEP_MS: '500' })];
       const deaths = { publisher: 0, worker: 0, database: 0 };
+      const acknowledged = () => readJournals(journals).acknowledged.size;
+      const untilPublished = (count: number) =>
+        until(`${count} orders are acknowledged`, () => acknowledged() >= count, {
+          withinMs: 120_000,
+          everyMs: 100,
+        });
       try {
+        // On a busy machine a publisher takes seconds to start: all kills would be over before its first order.
+        await untilPublished(10);
         for (let cycle = 0; cycle < cycles; cycle += 1) {
           await sleep(100 + Math.random() * 400);
           const victim =
@@ -160,6 +168,8 @@ export async function killCycles(server: PostgresServer, cycles: number): Promis
             await server.start();
           } else await (victim === 'worker' ? workers : publishers)[cycle % 2]?.kill();
         }
+        // After the last one, too.
+        await untilPublished(Math.max(acknowledged() + 10, 3 * cycles));
       } finally {
         await Promise.all(publishers.map((child) => child.end()));
       }
