@@ -19,12 +19,6 @@ interface Client extends Queryable {
   on?(event: 'error', listener: () => void): unknown;
 }
 
-/** How many questions `db` asks at once; undefined when it does not say. */
-export function connectionsOf(db: Queryable): number | undefined {
-  const max: unknown = (db as { readonly options?: { readonly max?: unknown } }).options?.max;
-  return isPool(db) && typeof max === 'number' ? max : undefined;
-}
-
 /** A database that is asked with a limit. */
 export interface Patient extends Queryable {
   /** The same, with the statement prepared on connections of pg's that end at the server itself. */

@@ -11,7 +11,7 @@ import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import type { KindLimits } from './kind-limits.js';
 import { Leases } from './leases.js';
-import { connectionsOf, hearErrors, isAnswer, isConflict, type Patient, patient } from './patience.js';
+import { hearErrors, isAnswer, isConflict, type Patient, patient } from './patience.js';
 import { FailureRamp, ReturnRamp } from './ramp.js';
 import type { Retention } from './retention.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
@@ -125,9 +125,6 @@ const MANY_AT_ONCE = 5;
 const MAX_BUSY_POLL_MS = 10;
 /** Only after so long without a job is it said that this worker sleeps: a thousand jobs a second notified 120 times each. */
 const QUIET_MS = 20;
-/** Of a database that does not say. */
-const DEFAULT_CONNECTIONS = 5;
-const MAX_LANES = 24;
 /** A limit that is used up is looked at again after so long at most: nobody notifies of it. */
 const LIMITED_POLL_MS = 200;
 /** A claim whose answer comes later than that gives its jobs back. Less than the patience below, or none came. */
@@ -173,11 +170,6 @@ function filledOne(claimed: readonly ClaimedJob[], { demands, asked }: Claim): b
   const counts = new Map<string, number>();
   for (const { kind } of claimed) counts.set(kind, (counts.get(kind) ?? 0) + 1);
   return demands.some(({ kind, limit }) => (counts.get(kind) ?? 0) >= limit);
-}
-
-/** Settlements under way at once, where each is of few jobs: one connection is left for the claims. */
-function lanesOf(db: Queryable): number {
-  return Math.max(1, Math.min((connectionsOf(db) ?? DEFAULT_CONNECTIONS) - 1, MAX_LANES));
 }
 
 /** A provider that says when to come again is there. */
@@ -267,9 +259,11 @@ class JobWorker implements Worker {
     };
     this.#leases = new Leases({ ...shared, leaseMs: this.#leaseMs, onLost: (run) => this.#lost(run) });
     this.#settler = new Settler({
-      ...{ ...shared, keeping: this.#db.keeping, lanes: lanesOf(options.db) },
-      // While there is a backlog, or who claims many at once, settles beside the claims: one after the other took twice as long.
-      claimsSoon: () => this.#claimsSoon && this.#fullClaims === 0 && this.#concurrency < 2 * MANY,
+      ...{ ...shared, keeping: this.#db.keeping },
+      // With nothing to begin until the claim has come, or who claims many at once, settles beside the claims: one after the
+      // other took twice as long.
+      claimsSoon: () =>
+        this.#claimsSoon && (this.#fullClaims === 0 || this.#ahead.size > 0) && this.#concurrency < 2 * MANY,
       batch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
       removes: (job) => !this.#kind(job.kind).keepDone && leavesNothing(job),
       onSettled: ({ run, outcome }, written) => {
@@ -412,7 +406,8 @@ class JobWorker implements Worker {
     // Said just now: one more look, for what was enqueued while nobody was to be notified.
     const quietMs = performance.now() - this.#lastJobAt;
     if (claimed === 0 && (await this.#wakeUp?.asleep(quietMs >= QUIET_MS))) return;
-    const waitMs = this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs;
+    const pollMs = this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs;
+    const waitMs = Math.min(pollMs, this.#wakeUp?.lookAgainMs || pollMs);
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
