@@ -11,6 +11,7 @@ import type { TextEdit } from '../edits.js';
 import { type Effects, isWrite } from '../effects.js';
 import type { HandleType } from '../handle-types.js';
 import type { Resolver } from '../resolve.js';
+import type { Role } from '../roles.js';
 import { bare, eachNode, type Fn, ownCalls, type Scope } from '../syntax.js';
 import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shapes.js';
 import { waits } from '../waits.js';
@@ -22,6 +23,7 @@ import type { PoolQuery } from './pg-pool.js';
 import type { Key } from './scope.js';
 
 const MAX_DEPTH = 4;
+const HANDLES = new Set(['trx', 'tx', 'runner', 'manager', 'transaction', 'em', 'task', 'client']);
 
 interface Path {
   readonly family: Family;
@@ -120,6 +122,9 @@ export class DeepWrites {
     if (fn?.body === undefined || family === undefined) return refuse('it has no name');
     if (writing.length > 1 || family.bodies.length > 1)
       return refuse(`${family.name} has several implementations`);
+    const taken = this.handleOf(fn);
+    if (taken !== undefined)
+      return refuse(`${family.name} takes a transaction already (${taken}): open one, and hand it over`);
     const fixed = this.fixedBy(fn, family);
     if (fixed !== undefined) return refuse(fixed);
     const queries = this.queriesIn(fn);
@@ -154,6 +159,25 @@ export class DeepWrites {
   private targetOf(call: ts.CallExpression): Fn | undefined {
     const callee = this.resolver.calleeOf(call);
     return callee.kind === 'own' && callee.fns.length === 1 ? callee.fns[0] : undefined;
+  }
+
+  /** A parameter for a transaction that may be left out: `t?: QueryRunner`, also in an object. */
+  private handleOf(fn: Fn): string | undefined {
+    const isHandle = (type: ts.TypeNode | undefined, name: ts.Node): boolean => {
+      const role =
+        (type === undefined ? undefined : this.resolver.roleOfAnnotation(type)) ??
+        (ts.isIdentifier(name) ? this.resolver.roleOf(name) : undefined);
+      return role !== undefined && isHandleRole(role);
+    };
+    for (const { type, name, questionToken, initializer } of fn.parameters) {
+      if ((questionToken ?? initializer) !== undefined && isHandle(type, name)) return name.getText();
+      const members = type !== undefined && ts.isTypeLiteralNode(type) ? type.members : [];
+      for (const member of members) {
+        if (!ts.isPropertySignature(member) || member.questionToken === undefined) continue;
+        if (isHandle(member.type, member.name)) return member.name.getText();
+      }
+    }
+    return undefined;
   }
 
   /** An optional parameter suits callers that do not know it, not those that hand on what they have by position. */
@@ -338,6 +362,11 @@ function memberOf(root: ts.Expression, form: DownForm): string | undefined {
   const { parent } = root;
   if (ts.isCallExpression(parent) && parent.expression !== root) return form.handed;
   return ts.isPropertyAccessExpression(parent) && parent.expression === root ? parent.name.text : undefined;
+}
+
+/** Of a transaction, or of what one is open on. */
+function isHandleRole({ pkg, what }: Role): boolean {
+  return HANDLES.has(what) && (what !== 'client' || pkg === 'pg');
 }
 
 /** JavaScript gets along without. */

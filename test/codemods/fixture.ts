@@ -34,6 +34,8 @@ export interface Expectation {
   readonly packages?: readonly string[];
   /** `file:line level` or `file:line refused reason`, in order. */
   readonly sites: readonly string[];
+  /** `file:line` to what its message says, where a reason has many causes. */
+  readonly whys?: Readonly<Record<string, string>>;
   readonly skipped?: readonly string[];
 }
 

@@ -60,6 +60,11 @@ describe.each(names)('%s', (name) => {
 
   test('the verdicts are as expected', () => {
     expect(verdicts(plan)).toEqual(workspace.expected.sites);
+    const whys = Object.entries(workspace.expected.whys ?? {});
+    const said = whys.map(([at]) => [at, plan.sites.find((s) => `${s.file}:${s.line}` === at)?.message]);
+    expect(Object.fromEntries(said)).toEqual(
+      Object.fromEntries(whys.map(([at, why]) => [at, expect.stringContaining(why)])),
+    );
     expect(plan.skipped.map((s) => `${s.path} ${s.reason}`)).toEqual(workspace.expected.skipped ?? []);
     expect(plan.degraded !== null).toBe(workspace.expected.degraded === true);
   });
