@@ -256,6 +256,9 @@ export interface ScheduleFilter {
 
 export type Store = ReturnType<typeof createStore>;
 
+/** A connection that puts jobs in one after the other looks this often for a worker that sleeps. */
+export const LOOK_EVERY_MS = 20;
+
 /** A schedule's name as its dedupe key, kept apart from the keys of jobs. */
 const scheduleKey = (name: string): string => `schedule:${name}`;
 
@@ -430,6 +433,19 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
     job.orderingKey ?? null,
   ];
 
+  /** When a connection was last told that no worker sleeps. */
+  const nobodySleptAt = new WeakMap<Queryable, number>();
+
+  /** Its id. Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
+  const insertPlain = async (db: Queryable, keeping: Queryable, values: unknown[]): Promise<string> => {
+    const now = performance.now();
+    const told = now - (nobodySleptAt.get(db) ?? Number.NEGATIVE_INFINITY) < LOOK_EVERY_MS;
+    const text = told ? sql.insertUnseen : sql.insertPlain;
+    const [row] = await rows<{ id: string; woke?: boolean | null }>(keeping, text, values);
+    if (row?.woke === null) nobodySleptAt.set(db, now);
+    return row?.id as string;
+  };
+
   return {
     schema,
     /** Where an enqueue notifies. */
@@ -452,13 +468,16 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
      */
     async enqueue(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {
       if (job.dedupeKey === undefined) {
-        const values = isPlain(job)
+        const plain = isPlain(job);
+        const values = plain
           ? [job.kind, job.payloadText, job.priority ?? null, json(job.headers)]
           : single(job);
         const id =
           keeping === undefined
-            ? await returnedId(db, isPlain(job) ? sql.enqueuePlain : sql.enqueue, values)
-            : await returnedId(keeping, isPlain(job) ? sql.insertPlain : sql.insertOne, values);
+            ? await returnedId(db, plain ? sql.enqueuePlain : sql.enqueue, values)
+            : plain
+              ? await insertPlain(db, keeping, values)
+              : await returnedId(keeping, sql.insertOne, values);
         return { id: id as string, inserted: true };
       }
       const values = [...single(job), job.dedupeKey];

@@ -7,7 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { errorFields, type Log } from '../log.js';
 import type { Queryable } from './job.js';
 import { Signal, within } from './signal.js';
-import type { Store } from './store.js';
+import { LOOK_EVERY_MS, type Store } from './store.js';
 
 /** A connection that is ours alone and direct, not through a pooler: pg's Client once it is connected. */
 export interface ListenClient extends Queryable {
@@ -28,6 +28,8 @@ export interface WakeOptions {
 
 /** How long one announcement counts; renewed at a third of it. A worker that dies is notified in vain that long. */
 const ANNOUNCE_MS = 15_000;
+/** After that, no enqueuer that was committed soon goes by what it was told before the announcement. */
+const LOOK_AGAIN_MS = 3 * LOOK_EVERY_MS;
 /** A notification of our own must come back within this, or nobody's does. */
 const PROBE_MS = 2_000;
 const PROBE_EVERY_MS = 10_000;
@@ -46,6 +48,8 @@ export class Wake {
   #hears = false;
   #probe: { token: string; heard: () => void } | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
+  /** Since then it has been said without a gap. */
+  #asleepSince = Number.NEGATIVE_INFINITY;
   /** Notifications in the current second. */
   readonly #wakes = { second: 0, count: 0 };
 
@@ -83,7 +87,13 @@ export class Wake {
     if (first && !quiet) return false;
     await store.sleepUntil(db, worker, ANNOUNCE_MS);
     this.#announcedAt = now;
+    if (first) this.#asleepSince = performance.now();
     return first;
+  }
+
+  /** Ms until one more look, for what was enqueued by who had looked for sleepers just before; 0 when that is long ago. */
+  get lookAgainMs(): number {
+    return Math.max(0, this.#asleepSince + LOOK_AGAIN_MS - performance.now());
   }
 
   /** There is a backlog: enqueuers need not notify. */

@@ -1,9 +1,9 @@
 /** The job exists if and only if the caller's transaction commits, exactly as it was given, whoever puts it in. */
 import pg from 'pg';
-import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { LIMITS, type Queryable } from '../../src/jobs/job.js';
-import { createStore } from '../../src/jobs/store.js';
+import { createStore, LOOK_EVERY_MS } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
@@ -98,6 +98,15 @@ describe('the caller’s transaction', () => {
 });
 
 describe('with its statement prepared', () => {
+  // Between two questions for the time so much has passed that the next job looks for a sleeper again.
+  let at = performance.now();
+  let stepMs = LOOK_EVERY_MS;
+  beforeEach(() => {
+    stepMs = LOOK_EVERY_MS;
+    vi.spyOn(performance, 'now').mockImplementation(() => (at += stepMs));
+  });
+  afterEach(() => void vi.restoreAllMocks());
+
   const prepared = (tx: Queryable) =>
     tx.query(
       `select count(*)::int as names from pg_prepared_statements where starts_with(name, 'unbroker_')`,
@@ -175,6 +184,34 @@ describe('with its statement prepared', () => {
     await tx.query('commit');
     expect(await jobs()).toBe(9);
     await tx.end();
+  });
+
+  test('a connection that was told just now that nobody sleeps does not look again, for so long', async () => {
+    const client = createEnqueue(undefined, { prepared: true });
+    const [tx, other] = [await db.session(), await db.session()];
+    const looks: boolean[] = [];
+    const seen: Queryable = {
+      query: (...args) => {
+        looks.push(JSON.stringify(args).includes('sleepers'));
+        return tx.query(...args);
+      },
+    };
+    stepMs = 1;
+    await client.enqueue(seen, 'a');
+    for (let n = 1; n < LOOK_EVERY_MS; n += 1) await client.enqueue(seen, 'a');
+    expect(looks).toEqual([true, ...Array(LOOK_EVERY_MS - 1).fill(false)]);
+    await client.enqueue(seen, 'a');
+    expect(looks.at(-1)).toBe(true);
+    // What another connection knows, or a job that is not due, is no answer.
+    await db.pool.query(
+      `insert into unbroker.sleepers values ('w', clock_timestamp() + interval '1 minute')`,
+    );
+    at += LOOK_EVERY_MS;
+    await client.enqueue(other, 'a', null, { delayMs: 60_000 });
+    for (let n = 0; n < 3; n += 1) await client.enqueue(seen, 'a');
+    expect(looks.slice(-3)).toEqual([true, true, true]);
+    expect(await jobs()).toBe(LOOK_EVERY_MS + 5);
+    await db.pool.query('delete from unbroker.sleepers');
   });
 
   test('two schemas on one connection keep theirs apart', async () => {

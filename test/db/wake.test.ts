@@ -67,6 +67,29 @@ describe('wake-up', () => {
     await until('the last are done', () => done.length === 7, { withinMs: 60_000 });
   });
 
+  it('looks twice more once it has said that it sleeps: at once, and when nobody goes by what he saw before', async () => {
+    const said: string[] = [];
+    worker = createWorker({
+      db: {
+        query: (text: string, values?: unknown[]) => {
+          if (/finish_and_claim|into \S+sleepers/.test(text))
+            said.push(/sleepers/.test(text) ? 'sleeps' : 'claims');
+          return database.pool.query(text, values);
+        },
+      },
+      handlers: { noop: () => undefined },
+      pollMs: MINUTE_MS,
+      listen: connect,
+    });
+    worker.start();
+    // Its next poll by itself is a minute away.
+    await until(
+      'it looks',
+      () => said.lastIndexOf('claims') >= said.indexOf('sleeps') + 2 && said.includes('sleeps'),
+    );
+    expect(said.filter((what) => what === 'sleeps')).toHaveLength(1);
+  });
+
   it('is not told of a job that is rolled back or not due', async () => {
     start(connect);
     await until('the worker sleeps', async () => (await sleepers()) === 1);
@@ -90,7 +113,7 @@ describe('wake-up', () => {
   it('is told of what a schedule fires, of a trigger, of the SQL function, of an operator’s retry and of every form of enqueue', async () => {
     const store = createStore();
     const { pool } = database;
-    const prepared = createEnqueue(undefined, { prepared: true });
+    let prepared = createEnqueue(undefined, { prepared: true });
     await schedule(pool, { name: 's', kind: 'noop', everyMs: 3_600_000 });
     const listener = await connect();
     let heard = 0;
@@ -119,6 +142,8 @@ describe('wake-up', () => {
     expect(heard).toBe(0);
     await pool.query('delete from unbroker.jobs where dedupe_key is not null and misfire is null');
     await store.sleepUntil(pool, 'sleeper', MINUTE_MS);
+    // This one was told just now that nobody sleeps.
+    prepared = createEnqueue(undefined, { prepared: true });
     await pool.query(`update unbroker.jobs set run_at = now() where misfire is not null`);
     for (const [index, act] of acts.entries()) {
       await act();
