@@ -1,0 +1,113 @@
+/**
+ * Ends that are each written by themselves (`settleBatch: 1`): many a call, each in a transaction of its own, under its own
+ * fence, and none of them a hostage of its neighbours.
+ */
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
+import { jobsDatabase } from '../support/jobs.js';
+import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
+
+const db = await jobsDatabase();
+afterAll(() => db.close());
+beforeEach(() => db.clear());
+
+const workers: TestWorker[] = [];
+function work(options: Omit<TestWorkerOptions, 'url'>): TestWorker {
+  const worker = startWorker({ url: db.url, settleBatch: 1, ...options });
+  workers.push(worker);
+  return worker;
+}
+afterEach(async () => {
+  await Promise.all(workers.splice(0).map((worker) => worker.close()));
+});
+
+const ended = ({ id, leaseToken }: ClaimedJob, resultText: string | null = null) => ({
+  ...{ id, leaseToken, resultText },
+});
+
+/** How many transactions ended these rows: rows of one have one xmin. */
+async function transactions(): Promise<number> {
+  const { rows } = await db.pool.query(
+    `select count(distinct xmin::text)::int as n from unbroker.jobs where state = 'done'`,
+  );
+  return rows[0].n;
+}
+
+test('each is a transaction of its own, under its own fence; one that is refused takes no other with it', async () => {
+  await db.put('a', [1, 2, 3, 4]);
+  const [first, stale, odd, last] = (await db.claim('a')) as [ClaimedJob, ClaimedJob, ClaimedJob, ClaimedJob];
+  const old = { ...stale, leaseToken: String(BigInt(stale.leaseToken) - 1n) };
+  const answers = await db.store.completeEach(db.pool, [
+    ended(first, '{"r":1}'),
+    ended(old),
+    ended(odd, 'no JSON'),
+    ended(last),
+  ]);
+  expect(answers).toEqual(['written', 'stale', 'refused', 'written']);
+  expect(await db.states()).toEqual({ done: 2, running: 2 });
+  expect((await db.job(first.id)).result).toEqual({ r: 1 });
+  expect(await transactions()).toBe(2);
+});
+
+test('what is answered is on disk, also when the last one was stale', async () => {
+  await db.put('a', [1, 2]);
+  const [first, second] = (await db.claim('a')) as [ClaimedJob, ClaimedJob];
+  const stale = { ...second, leaseToken: String(BigInt(second.leaseToken) - 1n) };
+  const session = await db.session();
+  const { rows } = await session.query('select pg_current_wal_insert_lsn()::text as before');
+  const { before } = rows[0] as { before: string };
+  expect(await db.store.completeEach(session, [ended(first), ended(stale)])).toEqual(['written', 'stale']);
+  const after = await session.query(`select pg_current_wal_flush_lsn() > $1::pg_lsn as flushed`, [before]);
+  expect(after.rows).toEqual([{ flushed: true }]);
+});
+
+test('a worker writes a hundred ends in a hundred transactions and in fewer calls, odd ones beside', async () => {
+  let calls = 0;
+  const counting: Queryable = {
+    query(text, values) {
+      if (/\.finish_(one|each)\(/.test(text)) calls += 1;
+      return db.pool.query(text, values);
+    },
+  };
+  await db.put('a', Array(100).fill(0));
+  await db.put('b', [1, 2], { maxAttempts: 1 });
+  const worker = work({
+    db: counting,
+    concurrency: 24,
+    handlers: { a: () => 'fine', b: () => Promise.reject(new Error('odd')) },
+  });
+  await worker.untilEnded(102);
+  expect(await db.states()).toEqual({ done: 100, dead: 2 });
+  expect(await transactions()).toBe(100);
+  expect(calls).toBeLessThan(100);
+  expect(worker.lost()).toEqual([]);
+});
+
+test('a database that wraps what it is asked in a transaction gets them one by one', async () => {
+  const asked: string[] = [];
+  const wrapping: Queryable = {
+    async query(text, values) {
+      const client = await db.pool.connect();
+      try {
+        if (text.includes('.finish_one(')) asked.push('one');
+        if (text.includes('.finish_each(')) asked.push('call');
+        await client.query('begin');
+        const answer = await client.query(text, values);
+        await client.query('commit');
+        return answer;
+      } catch (error) {
+        await client.query('rollback');
+        throw error;
+      } finally {
+        client.release();
+      }
+    },
+  };
+  await db.put('a', Array(60).fill(0));
+  const worker = work({ db: wrapping, concurrency: 24, handlers: { a: () => 'fine' } });
+  await worker.untilEnded(60);
+  expect(await db.states()).toEqual({ done: 60 });
+  expect(worker.lost()).toEqual([]);
+  expect(asked.filter((what) => what === 'one')).toHaveLength(60);
+  expect(asked).toContain('call');
+});
