@@ -16,8 +16,7 @@ import { createLog, type Log, unfailing } from '../log.js';
 import { LOG_LEVELS } from '../log-face.js';
 import { checkSchema } from '../migrate.js';
 import { report } from './failure.js';
-import { loadModule } from './load-module.js';
-import { printable, withoutSecrets } from './printable.js';
+import { loadModule, reason } from './load-module.js';
 
 export { report } from './failure.js';
 export { printable } from './printable.js';
@@ -233,10 +232,4 @@ async function loadConfig(named: string | undefined): Promise<{ config: Config; 
     });
   }
   return { config: checkConfig(loaded), directory: dirname(path) };
-}
-
-/** First line of what the loader said, shortened: it names the file and the syntax error. */
-function reason(error: unknown): string {
-  const text = error instanceof Error ? error.message : String(error);
-  return printable(withoutSecrets(text.split('\n')[0] ?? '')).slice(0, 160);
 }

@@ -2,7 +2,7 @@
 import { resolve } from 'node:path';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Contract } from '../shims/contract.js';
-import { loadModule } from './load-module.js';
+import { loadModule, reason } from './load-module.js';
 
 /** Built-in names are passed over. Throws `contract-unreadable`, `contract-invalid`. */
 export async function loadContracts(names: readonly string[], directory: string): Promise<Contract[]> {
@@ -17,7 +17,7 @@ async function load(path: string): Promise<Contract[]> {
   try {
     loaded = await loadModule(path);
   } catch (error) {
-    throw new UnbrokerError('contract-unreadable', 'A contract module cannot be loaded', {
+    throw new UnbrokerError('contract-unreadable', `A contract module cannot be loaded (${reason(error)})`, {
       hint: 'Check serve.contracts in the config and that the module runs by itself.',
       exitStatus: EXIT.badInput,
       cause: error,

@@ -11,7 +11,7 @@ import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
 import { createMetrics } from '../jobs/worker-metrics.js';
 import { type Context, run } from './context.js';
 import { hearEnd } from './end-signals.js';
-import { loadModule } from './load-module.js';
+import { loadModule, reason } from './load-module.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
 
@@ -153,11 +153,15 @@ async function loadHandlers(context: Context): Promise<Record<string, Handler>> 
     try {
       loaded = await loadModule(path);
     } catch (error) {
-      throw new UnbrokerError('handlers-unreadable', 'The handlers module cannot be loaded', {
-        hint: 'Check `handlers` in the config and that the module runs by itself.',
-        exitStatus: EXIT.badInput,
-        cause: error,
-      });
+      throw new UnbrokerError(
+        'handlers-unreadable',
+        `The handlers module cannot be loaded (${reason(error)})`,
+        {
+          hint: 'Check `handlers` in the config and that the module runs by itself.',
+          exitStatus: EXIT.badInput,
+          cause: error,
+        },
+      );
     }
     Object.assign(handlers, checkHandlers(loaded));
   }
@@ -171,7 +175,8 @@ async function loadHandlers(context: Context): Promise<Record<string, Handler>> 
 }
 
 function checkHandlers(loaded: unknown): Record<string, Handler> {
-  const entries = typeof loaded === 'object' && loaded !== null ? Object.entries(loaded) : [];
+  const isMap = typeof loaded === 'object' && loaded !== null && !Array.isArray(loaded);
+  const entries = isMap ? Object.entries(loaded) : [];
   const fits = (value: unknown): value is Handler =>
     typeof value === 'function' ||
     (typeof value === 'object' &&
