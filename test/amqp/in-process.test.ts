@@ -7,8 +7,12 @@ import amqplib from 'amqplib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import * as inProcess from '../../adapters/amqplib/index.js';
 import { route, type Topology, topicFits } from '../../adapters/amqplib/topology.js';
-import { migrate } from '../../src/migrate.js';
-import { type FreshDatabase, type FreshVhost, freshDatabase, freshVhost } from '../support/services.js';
+import {
+  type FreshDatabase,
+  type FreshVhost,
+  freshMigratedDatabase,
+  freshVhost,
+} from '../support/services.js';
 import { until } from '../support/until.js';
 
 /** What both have; the real one's types say more than the program uses. */
@@ -18,8 +22,7 @@ let vhost: FreshVhost;
 let database: FreshDatabase;
 
 beforeAll(async () => {
-  [vhost, database] = await Promise.all([freshVhost(), freshDatabase()]);
-  await migrate(database.pool);
+  [vhost, database] = await Promise.all([freshVhost(), freshMigratedDatabase()]);
 });
 afterAll(async () => {
   await Promise.all([vhost?.close(), database?.close()]);

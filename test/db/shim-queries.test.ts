@@ -2,16 +2,14 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createStatements } from '../../src/jobs/statements.js';
 import { createStore } from '../../src/jobs/store.js';
-import { migrate } from '../../src/migrate.js';
 import { createRequests } from '../../src/shims/requests.js';
-import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
 
 let database: FreshDatabase;
 const store = createStore();
 
 beforeAll(async () => {
-  database = await freshDatabase();
-  await migrate(database.pool);
+  database = await freshMigratedDatabase();
   await database.pool.query(`
     insert into unbroker.jobs (kind, payload, source)
     select 'notify.email', jsonb_build_object('to', 'a@b.example', 'reference', 'ref-' || n), 'trio:notification'

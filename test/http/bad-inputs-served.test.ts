@@ -9,10 +9,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { migrate } from '../../src/migrate.js';
 import { startCli } from '../support/cli.js';
 import type { StartedProcess } from '../support/processes.js';
-import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
 import { rawPost } from './shim-world.js';
 
 let database: FreshDatabase;
@@ -24,8 +23,7 @@ let url: string;
 let slow: Promise<readonly Heard[]>;
 
 beforeAll(async () => {
-  database = await freshDatabase();
-  await migrate(database.pool);
+  database = await freshMigratedDatabase();
   folder = mkdtempSync(join(tmpdir(), 'unbroker-bad-inputs-'));
   writeFileSync(join(folder, 'unbroker.config.json'), '{"serve":{"kinds":["team.a"]}}');
   program = startCli(['serve', '--port', '0'], {

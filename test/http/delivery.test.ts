@@ -12,11 +12,10 @@ import { SMTPServer } from 'smtp-server';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { createStore } from '../../src/jobs/store.js';
 import { createWorker, type Worker } from '../../src/jobs/worker.js';
-import { migrate } from '../../src/migrate.js';
 import type { NotifyConfig } from '../../src/notify/config.js';
 import { createNotifyHandlers } from '../../src/notify/index.js';
 import { type StartedProcess, startScript } from '../support/processes.js';
-import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
 import { until } from '../support/until.js';
 
 const MAIN = join(import.meta.dirname, '..', '..', 'src', 'cli', 'main.ts');
@@ -34,8 +33,7 @@ const workers: (StartedProcess | Worker)[] = [];
 const servers: Server[] = [];
 
 beforeAll(async () => {
-  database = await freshDatabase();
-  await migrate(database.pool);
+  database = await freshMigratedDatabase();
   folder = mkdtempSync(join(tmpdir(), 'unbroker-delivery-'));
   mkdirSync(join(folder, 'templates', 'hello'), { recursive: true });
   writeFileSync(join(folder, 'templates', 'hello', 'en.email.subject'), 'Hello {{name}}\n');

@@ -7,11 +7,10 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { createStore } from '../../src/jobs/store.js';
 import { createWorker, type Worker } from '../../src/jobs/worker.js';
-import { migrate } from '../../src/migrate.js';
 import { checkNotifyConfig, type NotifyConfig } from '../../src/notify/config.js';
 import { createGate } from '../../src/notify/gate.js';
 import { createNotifyHandlers } from '../../src/notify/index.js';
-import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
 import { until } from '../support/until.js';
 import { type Sink, startSmtpSink } from './sinks.js';
 
@@ -49,8 +48,7 @@ beforeAll(async () => {
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  [database, smtp] = await Promise.all([freshDatabase(), startSmtpSink()]);
-  await migrate(database.pool);
+  [database, smtp] = await Promise.all([freshMigratedDatabase(), startSmtpSink()]);
 });
 
 afterEach(async () => {

@@ -4,10 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { migrate } from '../../src/migrate.js';
 import { startCli } from '../support/cli.js';
 import type { StartedProcess } from '../support/processes.js';
-import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
 import { until } from '../support/until.js';
 import { rawPost, sendRaw } from './shim-world.js';
 
@@ -23,8 +22,7 @@ let folder: string;
 const started: StartedProcess[] = [];
 
 beforeAll(async () => {
-  database = await freshDatabase();
-  await migrate(database.pool);
+  database = await freshMigratedDatabase();
   folder = mkdtempSync(join(tmpdir(), 'unbroker-serve-'));
 });
 afterEach(async () => {

@@ -8,10 +8,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createStore } from '../../src/jobs/store.js';
 import type { Log } from '../../src/log.js';
-import { migrate } from '../../src/migrate.js';
 import type { NotifyConfig } from '../../src/notify/config.js';
 import { createShims, type ShimsOptions } from '../../src/shims/index.js';
-import { type FreshDatabase, freshDatabase } from '../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
 
 export interface ShimWorld {
   readonly url: string;
@@ -44,8 +43,7 @@ export const NOTIFY: Omit<NotifyConfig, 'templates'> = {
 };
 
 export async function startShimWorld(options: WorldOptions = {}): Promise<ShimWorld> {
-  const database = await freshDatabase();
-  await migrate(database.pool);
+  const database = await freshMigratedDatabase();
   const folder = mkdtempSync(join(tmpdir(), 'unbroker-shims-'));
   const templates = join(folder, 'templates');
   cpSync(LEGACY_TEMPLATES, templates, { recursive: true });

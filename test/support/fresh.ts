@@ -5,12 +5,13 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { administer } from './administer.js';
 import { say } from './machine.js';
 import { callManagement } from './management.js';
 import { pooled } from './pgbouncer.js';
 import type { PostgresServer } from './postgres-server.js';
 import type { RabbitServer } from './rabbitmq-server.js';
-import { askPostgres, askRabbit, askRabbitCtl } from './shared-services.js';
+import { askPostgres, askRabbit, askRabbitCtl, askTemplate } from './shared-services.js';
 
 export interface FreshDatabase {
   readonly url: string;
@@ -43,9 +44,19 @@ async function sharedSocket(): Promise<string> {
 }
 
 export async function freshDatabase(given?: Pick<PostgresServer, 'url'>): Promise<FreshDatabase> {
-  const server = given ?? (await askPostgres(await sharedSocket()));
+  return createDatabase(given ?? (await askPostgres(await sharedSocket())), '');
+}
+
+/** On the shared server, with the jobs table in it as `migrate` makes it. */
+export async function freshMigratedDatabase(): Promise<FreshDatabase> {
+  const socketPath = await sharedSocket();
+  const template = await askTemplate(socketPath);
+  return createDatabase(await askPostgres(socketPath), ` template ${template}`);
+}
+
+async function createDatabase(server: Pick<PostgresServer, 'url'>, how: string): Promise<FreshDatabase> {
   const name = uniqueName();
-  await administer(server.url, `create database ${name}`);
+  await administer(server.url, `create database ${name}${how}`);
   const url = new URL(server.url);
   url.pathname = `/${name}`;
   const pool = new pg.Pool({ connectionString: pooled(url.href), max: 10 });
@@ -61,24 +72,6 @@ export async function freshDatabase(given?: Pick<PostgresServer, 'url'>): Promis
       await Promise.race([pool.end(), sleep(2_000, undefined, { ref: false })]);
     },
   };
-}
-
-/** Two at once may find the template in use for a moment (55006). */
-async function administer(url: string, statement: string): Promise<void> {
-  for (let attempt = 1; ; attempt++) {
-    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 10_000 });
-    client.on('error', () => {});
-    try {
-      await client.connect();
-      await client.query(statement);
-      return;
-    } catch (error) {
-      if ((error as { code?: string }).code !== '55006' || attempt === 20) throw error;
-      await sleep(100);
-    } finally {
-      await client.end().catch(() => {});
-    }
-  }
 }
 
 type VhostServer = Pick<RabbitServer, 'url' | 'managementUrl' | 'controllable' | 'ctl'>;

@@ -7,7 +7,7 @@ import { createEnqueue, type EnqueueOptions } from '../../src/enqueue.js';
 import type { ClaimedJob, Job, Queryable } from '../../src/jobs/job.js';
 import { createStore, type KindDemand, type Store } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
-import { type FreshDatabase, freshDatabase } from './fresh.js';
+import { type FreshDatabase, freshDatabase, freshMigratedDatabase } from './fresh.js';
 import type { PostgresServer } from './postgres-server.js';
 import { until } from './until.js';
 
@@ -62,13 +62,14 @@ export async function jobsDatabase({
   schema = 'unbroker',
   migrated = true,
 }: JobsDatabaseOptions = {}): Promise<JobsDatabase> {
-  const database = await freshDatabase(server);
+  const copied = server === undefined && schema === 'unbroker' && migrated;
+  const database = copied ? await freshMigratedDatabase() : await freshDatabase(server);
   const { pool } = database;
   const store = createStore(schema);
   const { enqueueMany } = createEnqueue(schema);
   const jobs = `"${schema}".jobs`;
   const sessions: Session[] = [];
-  if (migrated) await migrate(pool, { schema });
+  if (migrated && !copied) await migrate(pool, { schema });
 
   return {
     ...database,

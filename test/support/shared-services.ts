@@ -3,8 +3,12 @@
  * and starts a server when the first test asks for it, so a run without AMQP tests never waits for a broker. Test
  * files run in other processes and are the askers.
  */
+import { randomBytes } from 'node:crypto';
 import { createServer, type IncomingMessage, request } from 'node:http';
 import { join } from 'node:path';
+import pg from 'pg';
+import { migrate } from '../../src/migrate.js';
+import { administer } from './administer.js';
 import { startPostgres } from './postgres.js';
 import type { PostgresServer } from './postgres-server.js';
 import { startRabbit } from './rabbitmq.js';
@@ -45,10 +49,12 @@ export async function serveSharedServices(): Promise<SharedServices> {
   const postgres = once(() => startPostgres());
   // Every five seconds by default, and several tests wait until the management API has seen what they did.
   const rabbit = once(() => startRabbit({ settings: { collect_statistics_interval: '1000' } }));
+  const template = once(async () => makeTemplate((await postgres.get()).url));
   const folder = openServiceFolder('shared');
   const socketPath = join(folder.path, 'services.sock');
 
   const answer = async (path: string, body: unknown): Promise<unknown> => {
+    if (path === '/postgres/template') return template.get();
     if (path === '/postgres') {
       const { url, version, way } = await postgres.get();
       return { url, version, way } satisfies SharedPostgres;
@@ -78,12 +84,32 @@ export async function serveSharedServices(): Promise<SharedServices> {
     async close() {
       door.close();
       door.closeAllConnections();
+      await template
+        .peek()
+        ?.then(async (name) => administer((await postgres.get()).url, `drop database if exists ${name}`))
+        .catch(() => {});
       // A start that failed has been reported to whoever asked.
       const running = await Promise.allSettled([postgres.peek(), rabbit.peek()]);
       await Promise.all(running.map((one) => (one.status === 'fulfilled' ? one.value?.close() : undefined)));
       await folder.close();
     },
   };
+}
+
+/** A migrated database that others are copied from: a tenth of a second of CPU for each, instead of all migrations. */
+async function makeTemplate(url: string): Promise<string> {
+  const name = `unbroker_test_template_${randomBytes(6).toString('hex')}`;
+  await administer(url, `create database ${name}`);
+  const own = new URL(url);
+  own.pathname = `/${name}`;
+  const pool = new pg.Pool({ connectionString: own.href, max: 1 });
+  try {
+    await migrate(pool);
+  } finally {
+    // A database with sessions cannot be copied.
+    await pool.end();
+  }
+  return name;
 }
 
 async function readBody(incoming: IncomingMessage): Promise<unknown> {
@@ -109,6 +135,10 @@ function ask(socketPath: string, path: string, body?: unknown): Promise<unknown>
 
 export const askPostgres = (socketPath: string): Promise<SharedPostgres> =>
   ask(socketPath, '/postgres') as Promise<SharedPostgres>;
+
+/** The name of a migrated database on it, with the schema's default name, to create others from. */
+export const askTemplate = (socketPath: string): Promise<string> =>
+  ask(socketPath, '/postgres/template') as Promise<string>;
 
 export const askRabbit = (socketPath: string): Promise<SharedRabbit> =>
   ask(socketPath, '/rabbit') as Promise<SharedRabbit>;

@@ -5,8 +5,7 @@
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createEnqueue, enqueue, enqueueMany, type NewJob, type Queryable } from '../../../src/enqueue.js';
-import { migrate } from '../../../src/migrate.js';
-import { type FreshDatabase, freshDatabase } from '../../support/services.js';
+import { type FreshDatabase, freshMigratedDatabase } from '../../support/services.js';
 
 /** A transaction of the library that is open. */
 export interface Scope {
@@ -66,8 +65,7 @@ export function describeLibrary(
     let library: Library;
 
     beforeAll(async () => {
-      database = await freshDatabase();
-      await migrate(database.pool);
+      database = await freshMigratedDatabase();
       await database.pool.query(
         'create table orders (id bigint generated always as identity primary key, note text not null)',
       );
