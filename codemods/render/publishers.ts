@@ -26,10 +26,11 @@ function stateOf({ confirmed, usable, obstacles }: PlanWrapper): string {
 /** The entry of the configuration that says what the scan has read, to be corrected where it is wrong. */
 export function howToConfirm(wrappers: readonly PlanWrapper[]): string[] {
   const listed = wrappers.filter((w) => !w.confirmed);
-  if (listed.length === 0) return [];
+  const [first] = listed;
+  if (first === undefined) return [];
   const readable = listed.filter((w) => numberOf(w.mapping.payload) !== undefined);
-  const example = readable.find((w) => !w.usable) ?? readable[0];
-  const { kind = null, payload = null, options = null } = example?.mapping ?? {};
+  const example = readable.find((w) => !w.usable) ?? readable[0] ?? first;
+  const { kind, payload, options } = example.mapping;
   const third = numberOf(options);
   const entry = {
     kind: kind !== null && 'text' in kind ? kind.text : (numberOf(kind) ?? 0),
@@ -38,7 +39,7 @@ export function howToConfirm(wrappers: readonly PlanWrapper[]): string[] {
   };
   return [
     `Arguments count from 0. To confirm or correct one, write in ${CONFIG_NAME}:`,
-    `  { "wrappers": { ${JSON.stringify(example?.id ?? 'src/bus.ts#Bus.publish')}: ${written(entry)} } }`,
+    `  { "wrappers": { ${JSON.stringify(example.id)}: ${written(entry)} } }`,
     'where "kind" may be a text, and false in place of { … } says that it is no publisher.',
   ];
 }
