@@ -2,6 +2,7 @@
  * What ended and what is claimed next go in one statement: each answer is right whatever the other half meets, and neither
  * keeps the other waiting for long.
  */
+import pg from 'pg';
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
 import { jobsDatabase } from '../support/jobs.js';
@@ -83,3 +84,62 @@ test('a row that somebody holds keeps its own end waiting, and no claim for long
   await holder.query('rollback');
   expect((await db.store.finishAndClaim(db.pool, [ended(job)], order(1))).finished).toEqual([held]);
 });
+
+test.each([
+  ['55P03', 'its own limit', undefined],
+  ['57014', 'a limit of the server', '-c statement_timeout=300'],
+])(
+  '%s: a claim refused by %s puts back what it took along: written once, and nothing is done twice',
+  async (code, _by, options) => {
+    const pool = new pg.Pool({ connectionString: db.url, max: 5, options });
+    const refused: string[] = [];
+    const watched: Queryable = {
+      async query(text, values) {
+        try {
+          return await pool.query(text, values);
+        } catch (error) {
+          const took = text.includes('.finish_and_claim(') && String(values?.[0]) !== '{}';
+          if (took) refused.push((error as { code: string }).code);
+          throw error;
+        }
+      },
+    };
+    const started: unknown[] = [];
+    let end = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      end = resolve;
+    });
+    const [held] = (await db.put('a', ['held'])) as [string];
+    const worker = startWorker({
+      // Claims that come so often take along what ended.
+      ...{ url: db.url, db: watched, pollMs: 5 },
+      handlers: {
+        a: async ({ payload }) => {
+          started.push(payload);
+          if (payload === 'held') await gate;
+        },
+      },
+    });
+    try {
+      await until('it runs', () => started.length === 1);
+      const holder = await db.session();
+      await holder.query('begin');
+      await holder.query('select from unbroker.jobs where id = $1 for update', [held]);
+      end();
+      await until('a claim that took it along is refused', () => refused.includes(code));
+      await db.put('a', ['later', 'later']);
+      await until('the others run and are written', async () => (await db.states())['done'] === 2);
+      expect((await db.job(held)).state).toBe('running');
+      await holder.query('rollback');
+      await worker.untilEnded(3);
+      expect(started).toEqual(['held', 'later', 'later']);
+      expect(worker.settled().map(({ outcome }) => outcome.type)).toEqual(Array(3).fill('complete'));
+      expect(worker.lost()).toEqual([]);
+      expect(await db.states()).toEqual({ done: 3 });
+    } finally {
+      end();
+      await worker.close();
+      await pool.end();
+    }
+  },
+);
