@@ -26,6 +26,7 @@ const AMQPLIB: PackageTable = {
 
 const PG: PackageTable = {
   types: { Pool: 'pool', PoolClient: 'client', Client: 'client', ClientBase: 'client' },
+  parts: { pool: 'client', client: 'client' },
   calls: { 'pool.connect': 'client' },
   news: { 'module.Pool': 'pool', 'module.Client': 'client', 'module.native.Pool': 'pool', module: 'pool' },
 };

@@ -10,6 +10,7 @@ import {
   importedName,
   isAnyKeyword,
   isFallback,
+  isLibrary,
   isNothing,
   isNothingType,
   isOpaque,
@@ -52,14 +53,21 @@ export class Roles {
     return role;
   }
 
-  /** `any`, also when it is promised: an async function that gives back a package's value without its types. */
+  /**
+   * `any`, also when it is promised (an async function that gives back a package's value without its types) or when it
+   * is part of something that is `any`.
+   */
   private saysNothing(type: ts.Type): boolean {
-    return isOpaque(type) || isOpaque(this.checker.getAwaitedType(type) ?? type);
+    return [type, this.checker.getAwaitedType(type), pickedFrom(type)].some(
+      (t) => t !== undefined && isOpaque(t),
+    );
   }
 
   roleOfType(given: ts.Type, depth = 0): Role | undefined {
     const type = this.checker.getAwaitedType(given) ?? given;
     if (depth > 5) return undefined;
+    const whole = pickedFrom(type);
+    if (whole !== undefined) return part(this.roleOfType(whole, depth + 1));
     if (type.isUnion()) {
       const parts = type.types.filter(
         (t) => !(t.flags & (ts.TypeFlags.Undefined | ts.TypeFlags.Null | ts.TypeFlags.Void)),
@@ -273,6 +281,7 @@ export class Roles {
     const [first] = node.typeArguments ?? [];
     if (ts.isIdentifier(name) && first !== undefined) {
       if (name.text === 'Promise' || name.text === 'Awaited') return this.annotated(first, seen);
+      if (name.text === 'Pick') return part(this.annotated(first, seen));
       if (name.text === 'ReturnType') return this.annotatedResult(first, seen);
     }
     return this.named(node) ?? this.annotatedAlias(name, seen);
@@ -355,6 +364,18 @@ export class Roles {
     const position = fn.parameters.indexOf(parameter);
     return this.index.callsOf(fn).flatMap((call) => call.arguments[position] ?? []);
   }
+}
+
+/** `Pool` of `Pick<Pool, 'query'>`. */
+function pickedFrom({ aliasSymbol, aliasTypeArguments }: ts.Type): ts.Type | undefined {
+  const declaration = aliasSymbol?.declarations?.[0];
+  const isPick = aliasSymbol?.name === 'Pick' && declaration !== undefined && isLibrary(declaration);
+  return isPick ? aliasTypeArguments?.[0] : undefined;
+}
+
+function part(whole: Role | undefined): Role | undefined {
+  const what = whole === undefined ? undefined : tableOf(whole.pkg).parts?.[whole.what];
+  return whole === undefined || what === undefined ? undefined : { pkg: whole.pkg, what };
 }
 
 /** `import('pg').Pool`. */

@@ -18,6 +18,7 @@ export const kysely: Idiom = {
       ControlledTransactionBuilder: 'begin-builder',
       RawBuilder: 'raw',
     },
+    parts: { db: 'trx', trx: 'trx' },
     calls: {
       'db.transaction': 'tx-builder',
       'tx-builder.setIsolationLevel': 'tx-builder',
