@@ -1,0 +1,83 @@
+/** Jobs that a worker claims before it has a slot for them: begun in turn, given back unharmed, and never those that must not wait. */
+import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { jobsDatabase } from '../support/jobs.js';
+import { until } from '../support/until.js';
+import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
+
+const db = await jobsDatabase();
+afterAll(() => db.close());
+beforeEach(() => db.clear());
+
+const workers: TestWorker[] = [];
+function work(options: Omit<TestWorkerOptions, 'url'>): TestWorker {
+  const worker = startWorker({ url: db.url, concurrency: 10, ...options });
+  workers.push(worker);
+  return worker;
+}
+afterEach(async () => {
+  await Promise.all(workers.splice(0).map((worker) => worker.close()));
+});
+
+/** Quick jobs of kind `a` until one that never ends is in every slot. Answers the worker, and what lets them end. */
+async function full(options: Partial<TestWorkerOptions> = {}): Promise<[TestWorker, () => void]> {
+  let end = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    end = resolve;
+  });
+  await db.put('a', Array(300).fill('quick'));
+  await db.put('a', Array(100).fill('long'));
+  const handle = ({ payload }: { readonly payload: unknown }) => (payload === 'long' ? gate : undefined);
+  const worker = work({ handlers: { a: handle }, ...options });
+  await until('every slot is taken', () => worker.running === 10 && worker.settled().length === 300);
+  return [worker, end];
+}
+
+const running = async (): Promise<number> => (await db.states())['running'] ?? 0;
+
+test('what waits for a slot is claimed, never runs beyond the concurrency, and goes back with its attempt when it waits too long', async () => {
+  const [worker, end] = await full();
+  expect(await running()).toBeLessThanOrEqual(30);
+  // Others may have it: only what runs is held.
+  await until('it is given back', async () => (await running()) === 10);
+  expect(worker.running).toBe(10);
+  const { rows } = await db.pool.query(
+    `select state, min(attempts)::int as least, max(attempts)::int as most from unbroker.jobs where payload = '"long"' group by state order by state`,
+  );
+  expect(rows).toEqual([
+    { state: 'ready', least: 0, most: 0 },
+    { state: 'running', least: 1, most: 1 },
+  ]);
+  end();
+  await worker.untilEnded(400);
+  expect(await db.states()).toEqual({ done: 400 });
+  expect(worker.lost()).toEqual([]);
+});
+
+test('a worker that stops gives back what waits, attempts included', async () => {
+  const [worker, end] = await full();
+  const stopped = worker.stop();
+  await until('only what runs is held', async () => (await running()) === 10);
+  end();
+  await stopped;
+  expect(await db.states()).toEqual({ done: 310, ready: 90 });
+  const { rows } = await db.pool.query(
+    `select max(attempts)::int as most from unbroker.jobs where state = 'ready'`,
+  );
+  expect(rows).toEqual([{ most: 0 }]);
+});
+
+test.each([
+  ['a limit of its own', { concurrency: 10 }],
+  ['jobs that must not run twice unasked', { onLeaseExpired: 'park' as const }],
+])('a kind with %s has no more claimed than run', async (_what, kind) => {
+  let most = 0;
+  await db.put('a', Array(200).fill(0));
+  const worker = work({
+    handlers: { a: { handle: () => undefined, ...kind } },
+    onEvent: (event) => {
+      if (event.type === 'claimed') most = Math.max(most, event.jobs.length);
+    },
+  });
+  await worker.untilEnded(200);
+  expect(most).toBeLessThanOrEqual(10);
+});
