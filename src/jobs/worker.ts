@@ -48,7 +48,10 @@ export interface WorkerOptions {
   readonly schema?: string;
   /** Kinds that this worker knows; jobs of other kinds are left alone. */
   readonly handlers: Readonly<Record<string, Handler>>;
-  /** Jobs at once, all kinds together. Default 10; 1 to 10,000. */
+  /**
+   * Jobs at once, all kinds together. Default 10; 1 to 10,000. While there is a backlog of short ones, up to twice as many more
+   * are claimed ahead of their slots (ahead.ts).
+   */
   readonly concurrency?: number;
   /** Limits across all workers, by kind. Kinds without a handler here are passed over. Default: none. */
   readonly kinds?: Readonly<Record<string, KindLimits>>;
@@ -56,8 +59,8 @@ export interface WorkerOptions {
   readonly leaseMs?: number;
   /**
    * Outcomes written in one statement: what ends while one is under way goes with the next, and what is done with the next
-   * claim if that comes within 20 ms. 1: each by itself, so that a worker that dies takes as few with it as can be, at several
-   * times the cost. Default 1,000; 1 to 1,000.
+   * claim if that comes within 20 ms. 1: each in a transaction of its own, up to 24 a call, so that a worker that dies takes as
+   * few with it as can be, at twice the cost. Default 1,000; 1 to 1,000.
    */
   readonly settleBatch?: number;
   /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
