@@ -3,15 +3,46 @@
  * It names what the drivers' errors mean; an error that it does not know keeps its class and code, not its message.
  */
 import { EXIT, type ExitStatus, UnbrokerError } from '../errors.js';
+import { errorFields } from '../log.js';
 import { printable, withoutSecrets } from './printable.js';
 
 /** Prints the error's line on stderr and answers its exit status. */
 export function report(error: unknown): ExitStatus {
   const known = translate(error);
   process.stderr.write(`unbroker: ${printable(withoutSecrets(known.line))} [${known.code}]\n`);
-  if (process.env['UNBROKER_LOG_LEVEL'] === 'debug' && error instanceof Error)
-    process.stderr.write(`${withoutSecrets(error.stack ?? '')}\n`);
+  const cause: unknown = known.code === 'uncaught-error' ? known.cause : error;
+  if (process.env['UNBROKER_LOG_LEVEL'] === 'debug' && cause instanceof Error)
+    process.stderr.write(`${withoutSecrets(cause.stack ?? '')}\n`);
   return known.exitStatus;
+}
+
+/**
+ * An error that no promise or listener took: a handler, a contract or a config started something and did not await it. Whose
+ * it was nobody knows, so the process ends and what it held comes back as from one that was killed. By Node's own account
+ * its message, which may quote a payload, would be in the log.
+ */
+export function uncaught(error: unknown): UnbrokerError {
+  const { error: name, code } = errorFields(error);
+  const frame = firstFrame(error);
+  const where = frame === '' ? '' : ` ${frame}`;
+  return new UnbrokerError(
+    'uncaught-error',
+    `Something failed that nobody waited for (${name}${code ? ` ${code}` : ''})${where}`,
+    {
+      hint: 'Await what a handler starts; UNBROKER_LOG_LEVEL=debug shows all of its stack.',
+      cause: error,
+    },
+  );
+}
+
+/** `at send (file:///app/handlers.ts:3:9)`; empty when there is none. */
+function firstFrame(error: unknown): string {
+  try {
+    const lines = String((error as Partial<Error> | null)?.stack ?? '').split('\n');
+    return (lines.find((line) => /^ {4}at .*:\d+:\d+\)?$/.test(line)) ?? '').trim().slice(0, 200);
+  } catch {
+    return '';
+  }
 }
 
 interface Known {

@@ -10,7 +10,7 @@ import { bridgeCommand } from './bridge.js';
 import { codemodCommand } from './codemod.js';
 import { doctorCommand } from './doctor.js';
 import { drainCommand } from './drain.js';
-import { report } from './failure.js';
+import { report, uncaught } from './failure.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
 import { holdsPassword, printable, withoutSecrets } from './printable.js';
@@ -99,6 +99,7 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 });
 // There is no place left to say so; the exit status still does.
 process.stderr.on('error', () => undefined);
+process.on('uncaughtException', (error) => process.exit(report(uncaught(error))));
 
 try {
   refuseSecrets(process.argv.slice(2));

@@ -130,6 +130,10 @@ describe('unbroker work', () => {
        quick: () => 'quick',
        slow: () => pause(1500, 'slow'),
        deaf: () => pause(3_600_000),
+       forgets: () => {
+         void Promise.reject(new TypeError('of hunter2'));
+         return pause(3_600_000);
+       },
      };`,
   );
   writeFileSync(
@@ -182,6 +186,16 @@ describe('unbroker work', () => {
     process.signal('SIGTERM');
     expect(await process.waitForExit(25_000)).toEqual({ code: 130, signal: null });
     expect((await db.job(id)).state).toBe('running');
+  }, 180_000);
+
+  test('a promise that a handler forgot ends it at once, in one line that says where and quotes nothing', async () => {
+    const [id] = (await db.put('forgets', [1])) as [string];
+    const process = start();
+    expect(await process.waitForExit(90_000)).toEqual({ code: 1, signal: null });
+    const line = process.stderr.split('\n').find((each) => each.startsWith('unbroker:'));
+    expect(line).toMatch(/\(TypeError\) at .*forgets.* \(.*handlers\.mjs:\d+:\d+\)\. .* \[uncaught-error\]$/);
+    expect(process.stdout + process.stderr).not.toContain('hunter2');
+    expect(await db.job(id)).toMatchObject({ state: 'running', attempts: 1 });
   }, 180_000);
 
   test('--until-idle works through what is due, jobs that must run alone too, and ends; its log may have no room', async () => {
