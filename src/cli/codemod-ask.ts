@@ -66,17 +66,20 @@ function about(site: PlanSite, number: number, of: number): string[] {
   ];
 }
 
+/** Throws `no-terminal` when there is none: a pipe would answer with whatever it holds. */
+export function checkTerminal(): void {
+  if (process.stdin.isTTY && process.stderr.isTTY) return;
+  throw new UnbrokerError('no-terminal', '--interactive asks on a terminal, and this is none', {
+    hint: 'Run it in a terminal, or name the files to rewrite instead',
+    exitStatus: EXIT.badInput,
+  });
+}
+
 /**
- * Asks on the terminal. Throws `no-terminal` when there is none: a pipe would answer with whatever it holds. Throws
- * `question-stopped` at a Ctrl-C: whoever presses it wants nothing written, whatever was answered before.
+ * Asks on the terminal, which `checkTerminal` has seen. Throws `question-stopped` at a Ctrl-C: whoever presses it wants
+ * nothing written, whatever was answered before.
  */
 export async function askOnTerminal(sites: readonly PlanSite[]): Promise<ReadonlySet<string>> {
-  if (!process.stdin.isTTY || !process.stderr.isTTY) {
-    throw new UnbrokerError('no-terminal', '--interactive asks on a terminal, and this is none', {
-      hint: 'Run it in a terminal, or name the files to rewrite instead',
-      exitStatus: EXIT.badInput,
-    });
-  }
   const terminal = createInterface({ input: process.stdin, output: process.stderr });
   // The end of the input is a quit: nobody is there to answer any more.
   let ended: () => void = () => undefined;

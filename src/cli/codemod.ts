@@ -7,7 +7,7 @@ import { relative, resolve, sep } from 'node:path';
 import { Command, Option } from 'commander';
 import type { Plan, PlanOptions } from '../../codemods/index.js';
 import { EXIT, UnbrokerError } from '../errors.js';
-import { askOnTerminal } from './codemod-ask.js';
+import { askOnTerminal, checkTerminal } from './codemod-ask.js';
 import { type CheckOptions, checkRatchet } from './codemod-check.js';
 import { stepLine } from './codemod-progress.js';
 import { printable, report } from './context.js';
@@ -134,6 +134,8 @@ async function check(paths: string[], options: CommonOptions & CheckOptions): Pr
 }
 
 async function apply(paths: string[], options: ApplyOptions): Promise<void> {
+  // Before the repository is read, which takes its time.
+  if (options.interactive) checkTerminal();
   const codemods = await import('../../codemods/index.js');
   const prepared = watched(options, paths, options.todo === true, codemods.preparePlan);
   let { plan } = prepared;
