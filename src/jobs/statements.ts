@@ -175,7 +175,7 @@ select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
 
     /**
      * Rows of one kind, priority and headers, of which no more is said, for a JSON list of payloads; their ids as 'first-last'
-     * or one by one (migrations/027_enqueue_alike.sql).
+     * or one by one (migrations/027_enqueue_alike.sql, 029).
      */
     enqueueAlike: `
 select ${s}.enqueue_alike($1, $2, $3, $4) as ids`,
