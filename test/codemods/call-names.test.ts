@@ -1,0 +1,42 @@
+/** Which calls are worth asking about for a function: all that may reach it, and none that cannot. */
+import { ts } from 'ts-morph';
+import { describe, expect, test } from 'vitest';
+import { CallNames } from '../../codemods/call-names.js';
+import { parse } from '../../codemods/program.js';
+import { eachNode, type Fn, isFn, nameOf } from '../../codemods/syntax.js';
+
+/** The calls, as they are written, that may reach `publish`. */
+function callsOf(text: string): string[] {
+  const file = parse('/a.ts', `export default function publish(order: object): void {}\n${text}`);
+  if (file === undefined) throw new Error('it does not parse');
+  let fn: Fn | undefined;
+  eachNode(file, (node) => {
+    if (fn === undefined && isFn(node) && nameOf(node) === 'publish') fn = node;
+  });
+  if (fn === undefined) throw new Error('there is no publish');
+  return new CallNames([file], [file])
+    .of(fn)
+    .filter((call) => ts.isCallExpression(call))
+    .map((call) => call.getText());
+}
+
+describe('calls by name', () => {
+  test.each([
+    ['its own name', 'publish(order); bus.publish(order);', ['publish(order)', 'bus.publish(order)']],
+    ['another name', 'const send = publish; send(order);', ['send(order)']],
+    ['an import', "import { publish as send } from './bus.js'; send(order);", ['send(order)']],
+    ['the default of a module', 'bus.default(order);', ['bus.default(order)']],
+    ['one of a list', 'const [send] = [publish]; send(order);', ['send(order)']],
+    ['each of a list', 'for (const send of [publish]) send(order);', ['send(order)']],
+    ['a property', 'const bus = { send: publish }; bus.send(order);', ['bus.send(order)']],
+    ['no name', "bus['publish'](order); (ok ? publish : log)(order);", undefined],
+  ])('%s', (_what, text, found) => {
+    expect(callsOf(text)).toEqual(found ?? text.split('; ').map((call) => call.replace(/;$/, '')));
+  });
+
+  test('a call under another name that stands for nothing is left alone', () => {
+    expect(
+      callsOf('save(order); for (const n of list) publish(n); const count = 3; bus.count(order);'),
+    ).toEqual(['publish(n)']);
+  });
+});
