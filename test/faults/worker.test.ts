@@ -16,7 +16,7 @@ test('leases ended under running handlers, 400 of the 10,000: no stale outcome i
   const result = await forcedExpiries(server, 400);
   expect(result.points).toBeGreaterThanOrEqual(400);
   expect(result).toMatchObject({ stale: 0, problems: [], lost: 0 });
-}, 120_000);
+}, 300_000);
 
 test('kill -9 of publishers, workers and the database, 8 of the 200: nothing acknowledged is lost, nothing is doubled', async () => {
   const result = await killCycles(server, 8);
@@ -38,7 +38,7 @@ test('a job that kills its process: as many starts as allowed, its first disturb
   expect(result).toMatchObject({ starts: 3, state: 'dead', deadNeighbours: 0 });
   expect(result.disturbed[0]).toBeLessThan(10);
   expect(result.disturbed.slice(1)).toEqual([0, 0]);
-}, 180_000);
+}, 300_000);
 
 test('a worker that is killed: its jobs run again within the lease and seconds', async () => {
   const { slowestMs, leaseMs, stale } = await rerunAfterKill(server, 1_500);
@@ -46,8 +46,8 @@ test('a worker that is killed: its jobs run again within the lease and seconds',
   // Six on a machine with nothing else to do: `npm run faults -- worker`. Here others may have both cores for a while.
   expect(slowestMs).toBeLessThanOrEqual(leaseMs + 30_000);
   expect(stale).toBe(0);
-}, 180_000);
+}, 300_000);
 
 test('a worker that is stopped for longer than its leases: what it finishes late is refused, and it works on', async () => {
   expect(await pausedWorker(server)).toEqual({ stale: 0, problems: [], alive: true, done: 40 });
-}, 120_000);
+}, 300_000);
