@@ -6,32 +6,24 @@ import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
 import { Ahead, MAX_AHEAD_MS } from './ahead.js';
-import { type Floor, Floors } from './floors.js';
-import { type Handler, type KindOptions, LeaseLost, Run } from './handler.js';
-import type { ClaimedJob, Queryable } from './job.js';
-import type { KindLimits } from './kind-limits.js';
+import { ClaimStart } from './claim-start.js';
+import { LeaseLost, Run } from './handler.js';
+import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
 import { hearErrors, isAnswer, isConflict, type Patient, patient } from './patience.js';
-import { FailureRamp, ReturnRamp } from './ramp.js';
-import type { Retention } from './retention.js';
+import { ReturnRamp } from './ramp.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
-import { type HandlerEnd, leavesNothing, type Outcome, RetryAfter, settle } from './settle.js';
+import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js';
 import { completionsOf, MAX_SETTLE, Settler } from './settler.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
-import {
-  type ClaimOrder,
-  createStore,
-  type Fired,
-  type KindDemand,
-  type KindRule,
-  type Reaped,
-  type Store,
-} from './store.js';
+import { type ClaimOrder, createStore, type Store } from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
-import { type ListenClient, Wake } from './wake.js';
+import { Wake } from './wake.js';
+import type { Worker, WorkerEvent, WorkerOptions } from './worker-face.js';
+import { Kinds } from './worker-kinds.js';
 import {
   bounded,
   checkHandlers,
@@ -41,73 +33,7 @@ import {
   whole,
 } from './worker-options.js';
 
-export interface WorkerOptions {
-  /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
-  readonly db: Queryable;
-  /** Default `unbroker`. */
-  readonly schema?: string;
-  /** Kinds that this worker knows; jobs of other kinds are left alone. */
-  readonly handlers: Readonly<Record<string, Handler>>;
-  /**
-   * Jobs at once, all kinds together. Default 10; 1 to 10,000. While there is a backlog of short ones, up to twice as many more
-   * are claimed ahead of their slots (ahead.ts).
-   */
-  readonly concurrency?: number;
-  /** Limits across all workers, by kind. Kinds without a handler here are passed over. Default: none. */
-  readonly kinds?: Readonly<Record<string, KindLimits>>;
-  /** How long a dead worker keeps its jobs. Default 30,000; 100 to 86,400,000. Extended every third of it. */
-  readonly leaseMs?: number;
-  /**
-   * Outcomes written in one statement: what ends while one is under way goes with the next, and what is done with the next
-   * claim if that comes within 20 ms. 1: each in a transaction of its own, up to 24 a call, so that a worker that dies takes as
-   * few with it as can be, at twice the cost. Default 1,000; 1 to 1,000.
-   */
-  readonly settleBatch?: number;
-  /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
-  readonly pollMs?: number;
-  /**
-   * Opens a connection to listen on, direct, not through a pooler: then an enqueue wakes a sleeping worker at once.
-   * Default: polling alone.
-   */
-  readonly listen?: () => Promise<ListenClient>;
-  /** Time between upkeep sweeps; 0 leaves upkeep to other workers. Default 5,000. */
-  readonly upkeepMs?: number;
-  /** What kinds say that do not say it: whether the rows of done jobs stay. Default true. */
-  readonly keepDone?: boolean;
-  /** Finished rows older than this are removed. Default: kept. */
-  readonly retentionMs?: number;
-  /** The same by kind, by age and by count; its default goes before retentionMs. */
-  readonly retention?: Retention;
-  /** Default: silent. */
-  readonly log?: Log;
-  /** For metrics and tests. What it throws is logged and forgotten. */
-  readonly onEvent?: (event: WorkerEvent) => void;
-}
-
-export type WorkerEvent =
-  | { readonly type: 'claimed'; readonly jobs: readonly ClaimedJob[] }
-  | { readonly type: 'settled'; readonly job: ClaimedJob; readonly outcome: Outcome }
-  /** The lease ended before the outcome was written: another start may follow or have followed. */
-  | { readonly type: 'lost'; readonly job: ClaimedJob }
-  | { readonly type: 'reaped'; readonly jobs: readonly Reaped[] }
-  | { readonly type: 'fired'; readonly schedules: readonly Fired[] }
-  | { readonly type: 'idle' }
-  | { readonly type: 'database-error'; readonly error: unknown };
-
-export interface Worker {
-  start(): void;
-  /**
-   * Stops claiming, waits up to `deadlineMs` (default 30,000) for handlers, aborts the rest and gives their jobs back
-   * without spending an attempt. End the process after it: an aborted handler that goes on runs beside the next start.
-   */
-  stop(options?: { readonly deadlineMs?: number }): Promise<void>;
-  /** Looks for work now instead of at the next poll. */
-  wake(): void;
-  /** True while the database answers. */
-  readonly ready: boolean;
-  /** Handlers now running. */
-  readonly running: number;
-}
+export type { Worker, WorkerEvent, WorkerOptions } from './worker-face.js';
 
 /** With few free slots, claims come at most this often: each costs a statement, and slots free up one by one. */
 const MIN_CLAIM_MS = 5;
@@ -120,9 +46,6 @@ const MANY = 250;
 /** So many full claims in a row are a backlog. One alone says little: with one slot every claim is full. */
 const BACKLOG_CLAIMS = 5;
 const MAX_BACKOFF_MS = 10_000;
-/** One claim of so many may take some of what has waited longest, so that a low priority never starves. */
-const RESERVE_EVERY = 10;
-const RESERVE_MS = 500;
 /** While jobs come one after the other, claims come so often: fewer, of more jobs each, where they come fast. */
 const MANY_AT_ONCE = 5;
 const MAX_BUSY_POLL_MS = 10;
@@ -144,25 +67,9 @@ export function createWorker(options: WorkerOptions): Worker {
   return new JobWorker(options);
 }
 
-interface Kind {
-  readonly options: KindOptions;
-  readonly rule: KindRule | undefined;
-  readonly keepDone: boolean;
-  readonly ramp: FailureRamp;
-  /** Its jobs may be claimed before there is a slot for them: nothing else of it counts them, and they may run again. */
-  readonly early: boolean;
-  /** Claimed and not yet ended. */
-  running: number;
-}
-
 interface Claim extends ClaimOrder {
   /** As many as there can come at most. */
   readonly asked: number;
-}
-
-function demandOf(kind: string, { options, rule }: Kind, limit: number): KindDemand {
-  const demand = { kind, limit, park: options.onLeaseExpired === 'park' };
-  return rule === undefined ? demand : { ...demand, rule };
 }
 
 /** Something may have been left behind: in all, or of one kind. */
@@ -185,10 +92,9 @@ class JobWorker implements Worker {
   readonly #db: Patient;
   readonly #store: Store;
   readonly #name = `${hostname().slice(0, 60)}:${process.pid}:${randomBytes(4).toString('hex')}`;
-  readonly #kinds: ReadonlyMap<string, Kind>;
+  readonly #kinds: Kinds;
   readonly #concurrency: number;
   readonly #leaseMs: number;
-  readonly #keepDone: boolean;
   readonly #pollMs: number;
   readonly #log: Log;
   /** Undefined without a listener: then no event is built for each job. */
@@ -204,7 +110,6 @@ class JobWorker implements Worker {
   readonly #executing = new Set<Run>();
   /** Claimed and not yet begun. */
   readonly #ahead: Ahead;
-  #rotation = 0;
   #stopping = false;
   #loop: Promise<void> | undefined;
   /** Claimed many at once, and not yet taken apart. */
@@ -214,14 +119,7 @@ class JobWorker implements Worker {
   /** Claims in a row that came back full. */
   #fullClaims = 0;
   #lastClaimAt = Number.NEGATIVE_INFINITY;
-  readonly #floors = new Floors();
-  /** A look before the floors is under way. */
-  #looking = false;
-  /** Claims since the last one that took some of what had waited longest, and when that was. */
-  #sinceReserve = 0;
-  #reserveAt = Number.NEGATIVE_INFINITY;
-  /** When a claim last brought something. */
-  #lastJobAt = Number.NEGATIVE_INFINITY;
+  readonly #start: ClaimStart;
   /** The next claim is under way or comes within some ms. */
   #claimsSoon = false;
   #idlePollMs = MIN_CLAIM_MS;
@@ -237,16 +135,16 @@ class JobWorker implements Worker {
     checkOptions(options);
     this.#concurrency = whole('concurrency', options.concurrency ?? 10, 10_000);
     this.#leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
-    this.#keepDone = options.keepDone ?? true;
     this.#ahead = new Ahead(this.#concurrency, performance.now());
     const pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
     const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
     const kinds = checkHandlers(options.handlers);
     const limits = checkKindLimits(options.kinds ?? {});
     this.#pollMs = limits.size > 0 ? Math.min(pollMs, LIMITED_POLL_MS) : pollMs;
-    this.#kinds = new Map(
-      [...kinds].map(([kind, kindOptions]) => [kind, this.#newKind(kindOptions, limits.get(kind))]),
-    );
+    this.#kinds = new Kinds(kinds, limits, {
+      concurrency: this.#concurrency,
+      keepDone: options.keepDone ?? true,
+    });
     const retention = checkRetention(options);
     this.#solo = new SoloPatience(this.#leaseMs);
     const patienceMs = Math.max(MIN_PATIENCE_MS, Math.min(this.#leaseMs / 3, MAX_PATIENCE_MS));
@@ -260,6 +158,7 @@ class JobWorker implements Worker {
       db: this.#db,
       onError: (error: unknown) => this.#databaseError(error),
     };
+    this.#start = new ClaimStart({ ...shared, onFound: () => this.#nudged.fire() });
     this.#leases = new Leases({ ...shared, leaseMs: this.#leaseMs, onLost: (run) => this.#lost(run) });
     this.#settler = new Settler({
       ...{ ...shared, keeping: this.#db.keeping },
@@ -268,7 +167,7 @@ class JobWorker implements Worker {
       claimsSoon: () =>
         this.#claimsSoon && (this.#fullClaims === 0 || this.#ahead.size > 0) && this.#concurrency < 2 * MANY,
       batch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
-      removes: (job) => !this.#kind(job.kind).keepDone && leavesNothing(job),
+      removes: (job) => !this.#kinds.of(job.kind).keepDone && leavesNothing(job),
       onSettled: ({ run, outcome }, written) => {
         this.#leases.remove(run);
         if (written) {
@@ -356,7 +255,7 @@ class JobWorker implements Worker {
         backoffMs = 50;
       } catch (error) {
         this.#claimsNotSoon();
-        this.#floors.startAtHead();
+        this.#start.forget();
         this.#databaseError(error);
         if (isConflict(error)) {
           await this.#nudged.wait(MIN_CLAIM_MS * 2 * Math.random());
@@ -375,6 +274,7 @@ class JobWorker implements Worker {
   async #turn(): Promise<void> {
     const nudges = this.#nudged.fired;
     if (this.#ahead.stale(performance.now())) await this.#giveBackAhead();
+    this.#beginNext();
     if (this.#solo.shouldLook(performance.now())) await this.#lookForSolo(false);
     if (this.#solo.waiting) {
       this.#claimsNotSoon();
@@ -385,19 +285,26 @@ class JobWorker implements Worker {
     const most = this.#fullClaims > 0 && this.#concurrency < MANY ? this.#ahead.most(now) : 0;
     const free = this.#freeSlots(now) + most - this.#ahead.size;
     // Half of them are there still: enough until the next claim has come.
-    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#demands(most);
+    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#kinds.demands(most);
     if (demands.length === 0) return this.#slotFreed.wait(this.#waitMs());
     const sinceMs = now - this.#lastClaimAt;
     if (this.#executing.size + this.#ahead.size > 0 && free < this.#concurrency / 2) {
       if (most > 0 && sinceMs < MAX_GATHER_MS) return this.#slotFreed.wait(MAX_GATHER_MS - sinceMs);
       if (sinceMs < MIN_CLAIM_MS) return this.#nudged.wait(MIN_CLAIM_MS - sinceMs);
     }
-    const wanted = Math.min(free, Math.max(Math.ceil(this.#concurrency / 2), 10) + most, MAX_CLAIM);
+    const wanted = Math.min(
+      free,
+      Math.max(Math.ceil(this.#concurrency / 2), 10) + most,
+      most > 0 ? MANY - 1 : MAX_CLAIM,
+    );
     const asked = Math.min(
       wanted,
       demands.reduce((sum, demand) => sum + demand.limit, 0),
     );
-    const claim = this.#nextClaim(demands, wanted, asked);
+    const claim = {
+      ...{ demands, total: wanted, asked, worker: this.#name, leaseMs: this.#leaseMs },
+      ...this.#start.next(this.#lastClaimAt, this.#fullClaims > 0),
+    };
     const claimed = await (wanted < MANY ? this.#claimFew(claim) : this.#claimMany(claim));
     if (claimed === null) return;
     if (claimed > 0) this.#idle = false;
@@ -407,56 +314,13 @@ class JobWorker implements Worker {
     if (claimed > 0) this.#idlePollMs = claimed < MANY_AT_ONCE ? MIN_CLAIM_MS : MAX_BUSY_POLL_MS;
     else if (this.#executing.size === 0 && (await this.#nothingElse())) this.#emit?.({ type: 'idle' });
     // Said just now: one more look, for what was enqueued while nobody was to be notified.
-    const quietMs = performance.now() - this.#lastJobAt;
+    const quietMs = performance.now() - this.#start.lastJobAt;
     if (claimed === 0 && (await this.#wakeUp?.asleep(quietMs >= QUIET_MS))) return;
     const pollMs = this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs;
     const waitMs = Math.min(pollMs, this.#wakeUp?.lookAgainMs || pollMs);
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
-  }
-
-  /** Where it starts, and whether somebody looks before that or takes of what has waited longest. */
-  #nextClaim(demands: readonly KindDemand[], total: number, asked: number): Claim {
-    const now = performance.now();
-    const look = this.#floors.shouldLook(now);
-    // After a claim that found nothing nobody waits for this one.
-    if (look && (this.#floors.cheap || this.#lastJobAt < this.#lastClaimAt)) this.#floors.startAtHead();
-    const floors = this.#floors.next();
-    if (look && floors.length > 0) void this.#lookBefore(floors);
-    this.#sinceReserve += 1;
-    const oldest =
-      this.#fullClaims > 0 && this.#sinceReserve >= RESERVE_EVERY && now - this.#reserveAt >= RESERVE_MS;
-    if (oldest) {
-      this.#sinceReserve = 0;
-      this.#reserveAt = now;
-    }
-    return { demands, total, asked, worker: this.#name, leaseMs: this.#leaseMs, floors, oldest };
-  }
-
-  #learned(claim: Claim, jobs: readonly ClaimedJob[], all: boolean, sentAt: number): void {
-    const now = performance.now();
-    if (jobs.length > 0) this.#lastJobAt = now;
-    if (claim.floors.length === 0) this.#floors.looked(sentAt, now, false);
-    else this.#floors.took(now - sentAt);
-    this.#floors.claimed(jobs, all);
-  }
-
-  /** Beside the claims: beside an open snapshot it takes its time, and nobody shall wait for it. */
-  async #lookBefore(floors: readonly Floor[]): Promise<void> {
-    if (this.#looking) return;
-    this.#looking = true;
-    const sentAt = performance.now();
-    try {
-      const found = await within(this.#store.late(this.#db, floors), MAX_CLAIM_MS);
-      this.#floors.looked(sentAt, performance.now(), found);
-      if (found) this.#nudged.fire();
-    } catch (error) {
-      this.#floors.looked(sentAt, performance.now(), true);
-      this.#databaseError(error);
-    } finally {
-      this.#looking = false;
-    }
   }
 
   #freeSlots(nowMs: number): number {
@@ -483,31 +347,6 @@ class JobWorker implements Worker {
     return this.#idle;
   }
 
-  /**
-   * What each kind may still take, beginning with another kind each time so that none starves behind another. `early`: so many
-   * may come before there is a slot.
-   */
-  #demands(early: number): KindDemand[] {
-    const kinds = [...this.#kinds];
-    this.#rotation = (this.#rotation + 1) % kinds.length;
-    return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
-      .map(([kind, entry]) => {
-        const { ramp, running } = entry;
-        const more = entry.early && ramp.slots >= this.#concurrency ? early : 0;
-        return demandOf(kind, entry, ramp.slots - running + more);
-      })
-      .filter((demand) => demand.limit > 0);
-  }
-
-  #newKind(options: KindOptions, limits: KindRule | undefined): Kind {
-    const rule = options.onDeadHead === 'block' ? { ...limits, holds: true } : limits;
-    const keepDone = options.keepDone ?? this.#keepDone;
-    const ramp = new FailureRamp(options.concurrency ?? this.#concurrency);
-    const early =
-      options.concurrency === undefined && rule === undefined && options.onLeaseExpired !== 'park';
-    return { options, rule, keepDone, ramp, early, running: 0 };
-  }
-
   /** With what has ended in the same statement. How many came; null when the database refused that: then they go apart. */
   async #claimFew(claim: Claim): Promise<number | null> {
     const sentAt = performance.now();
@@ -522,11 +361,11 @@ class JobWorker implements Worker {
       });
       this.#settler.wrote(ended, finished);
       const limited = claim.demands.some(({ rule }) => rule !== undefined);
-      this.#learned(claim, jobs, !limited && !filledOne(jobs, claim), sentAt);
+      this.#start.learned(claim, jobs, !limited && !filledOne(jobs, claim), sentAt);
       return jobs.length;
     } catch (error) {
       this.#settler.putBack(ended);
-      if (claim.floors.length === 0) this.#floors.startAtHead();
+      this.#start.failed(claim);
       if (ended.length > 0 && isAnswer(error)) return null;
       throw error;
     }
@@ -553,16 +392,16 @@ class JobWorker implements Worker {
   async #claimMany(claim: Claim): Promise<number> {
     const sentAt = performance.now();
     const many = await this.#answer(this.#store.claimMany(this.#db, claim), (late) => late.jobs());
-    this.#learned(claim, many.last(), false, sentAt);
+    this.#start.learned(claim, many.last(), false, sentAt);
     if (many.count === 0) return 0;
     const byKind = many.byKind();
-    for (const [kind, count] of byKind) this.#kind(kind).running += count;
+    for (const [kind, count] of byKind) this.#kinds.of(kind).running += count;
     const arrive = async (): Promise<void> => {
       await new Promise((resolve) => setImmediate(resolve));
-      for (const [kind, count] of byKind) this.#kind(kind).running -= count;
+      for (const [kind, count] of byKind) this.#kinds.of(kind).running -= count;
       this.#arriving = 0;
       const jobs = many.jobs();
-      this.#floors.claimed(jobs, false);
+      this.#start.learnedMore(jobs);
       const runs = this.#take(jobs, sentAt);
       for (const run of runs) this.#executing.add(run);
       // Lost first: an execution then ends before it starts.
@@ -597,7 +436,7 @@ class JobWorker implements Worker {
   #begin(job: ClaimedJob, deadlineAt: number): Run {
     const run = new Run(job, deadlineAt, this.#log, this.#store, this.#db);
     this.#leases.add(run);
-    this.#kind(job.kind).running += 1;
+    this.#kinds.of(job.kind).running += 1;
     return run;
   }
 
@@ -625,17 +464,12 @@ class JobWorker implements Worker {
   /** None of them was begun. */
   async #giveBackAhead(): Promise<void> {
     const runs = this.#ahead.empty();
-    for (const run of runs) this.#kind(run.job.kind).running -= 1;
+    for (const run of runs) this.#kinds.of(run.job.kind).running -= 1;
     await this.#giveBack(runs);
   }
 
-  /** Claims ask for known kinds only. */
-  #kind(name: string): Kind {
-    return this.#kinds.get(name) as Kind;
-  }
-
   async #execute(run: Run): Promise<void> {
-    const kind = this.#kind(run.job.kind);
+    const kind = this.#kinds.of(run.job.kind);
     // Lost before it started: given back, since the worker stops.
     const end = run.lost ? NOT_STARTED : await run.execute(kind.options);
     this.#executing.delete(run);
@@ -667,7 +501,7 @@ class JobWorker implements Worker {
       await this.#slotFreed.wait(this.#pollMs);
       return true;
     }
-    const all = [...this.#kinds].map(([kind, entry]) => demandOf(kind, entry, 1));
+    const all = this.#kinds.oneOfEach();
     const claimed = await this.#claim(async (db) => {
       const job = await this.#store.claimSolo(db, all, this.#name, this.#leaseMs);
       return job === null ? [] : [job];
@@ -677,7 +511,7 @@ class JobWorker implements Worker {
   }
 
   async #lookForSolo(idle: boolean): Promise<void> {
-    const found = await this.#store.soloWaiting(this.#db, [...this.#kinds.keys()]);
+    const found = await this.#store.soloWaiting(this.#db, this.#kinds.names);
     this.#solo.looked(performance.now(), found, idle);
     if (this.#solo.waiting) this.#nudged.fire();
   }

@@ -1,0 +1,80 @@
+/**
+ * What a worker is given, what it does for whoever holds it, and what it tells. No code: worker.ts is the worker,
+ * worker-options.ts what may be said to it.
+ */
+import type { Log } from '../log-face.js';
+import type { Handler } from './handler.js';
+import type { ClaimedJob, Queryable } from './job.js';
+import type { KindLimits } from './kind-limits.js';
+import type { Retention } from './retention.js';
+import type { Outcome } from './settle.js';
+import type { Fired, Reaped } from './store.js';
+import type { ListenClient } from './wake.js';
+
+export interface WorkerOptions {
+  /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
+  readonly db: Queryable;
+  /** Default `unbroker`. */
+  readonly schema?: string;
+  /** Kinds that this worker knows; jobs of other kinds are left alone. */
+  readonly handlers: Readonly<Record<string, Handler>>;
+  /**
+   * Jobs at once, all kinds together. Default 10; 1 to 10,000. While there is a backlog of short ones, up to twice as many more
+   * are claimed ahead of their slots (ahead.ts).
+   */
+  readonly concurrency?: number;
+  /** Limits across all workers, by kind. Kinds without a handler here are passed over. Default: none. */
+  readonly kinds?: Readonly<Record<string, KindLimits>>;
+  /** How long a dead worker keeps its jobs. Default 30,000; 100 to 86,400,000. Extended every third of it. */
+  readonly leaseMs?: number;
+  /**
+   * Outcomes written in one statement: what ends while one is under way goes with the next, and what is done with the next
+   * claim if that comes within 20 ms. 1: each in a transaction of its own, up to 24 a call, so that a worker that dies takes as
+   * few with it as can be, at twice the cost. Default 1,000; 1 to 1,000.
+   */
+  readonly settleBatch?: number;
+  /** Longest wait between polls while idle. Default 200; 5 to 60,000. */
+  readonly pollMs?: number;
+  /**
+   * Opens a connection to listen on, direct, not through a pooler: then an enqueue wakes a sleeping worker at once.
+   * Default: polling alone.
+   */
+  readonly listen?: () => Promise<ListenClient>;
+  /** Time between upkeep sweeps; 0 leaves upkeep to other workers. Default 5,000. */
+  readonly upkeepMs?: number;
+  /** What kinds say that do not say it: whether the rows of done jobs stay. Default true. */
+  readonly keepDone?: boolean;
+  /** Finished rows older than this are removed. Default: kept. */
+  readonly retentionMs?: number;
+  /** The same by kind, by age and by count; its default goes before retentionMs. */
+  readonly retention?: Retention;
+  /** Default: silent. */
+  readonly log?: Log;
+  /** For metrics and tests. What it throws is logged and forgotten. */
+  readonly onEvent?: (event: WorkerEvent) => void;
+}
+
+export type WorkerEvent =
+  | { readonly type: 'claimed'; readonly jobs: readonly ClaimedJob[] }
+  | { readonly type: 'settled'; readonly job: ClaimedJob; readonly outcome: Outcome }
+  /** The lease ended before the outcome was written: another start may follow or have followed. */
+  | { readonly type: 'lost'; readonly job: ClaimedJob }
+  | { readonly type: 'reaped'; readonly jobs: readonly Reaped[] }
+  | { readonly type: 'fired'; readonly schedules: readonly Fired[] }
+  | { readonly type: 'idle' }
+  | { readonly type: 'database-error'; readonly error: unknown };
+
+export interface Worker {
+  start(): void;
+  /**
+   * Stops claiming, waits up to `deadlineMs` (default 30,000) for handlers, aborts the rest and gives their jobs back
+   * without spending an attempt. End the process after it: an aborted handler that goes on runs beside the next start.
+   */
+  stop(options?: { readonly deadlineMs?: number }): Promise<void>;
+  /** Looks for work now instead of at the next poll. */
+  wake(): void;
+  /** True while the database answers. */
+  readonly ready: boolean;
+  /** Handlers now running. */
+  readonly running: number;
+}

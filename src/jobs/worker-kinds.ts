@@ -1,0 +1,90 @@
+/**
+ * The kinds that a worker has handlers for: what each may still take, and from which a claim begins. It counts what it is
+ * told and asks nobody.
+ */
+import type { KindOptions } from './handler.js';
+import { FailureRamp } from './ramp.js';
+import type { KindDemand, KindRule } from './store.js';
+
+export interface Kind {
+  readonly options: KindOptions;
+  readonly rule: KindRule | undefined;
+  readonly keepDone: boolean;
+  readonly ramp: FailureRamp;
+  /** Its jobs may be claimed before there is a slot for them: nothing else of it counts them, and they may run again. */
+  readonly early: boolean;
+  /** Claimed and not yet ended. */
+  running: number;
+}
+
+export interface KindDefaults {
+  /** Of the worker: no kind has more slots. */
+  readonly concurrency: number;
+  readonly keepDone: boolean;
+}
+
+export class Kinds {
+  readonly #kinds: ReadonlyMap<string, Kind>;
+  #rotation = 0;
+
+  /** `limits`: across all workers, by kind. */
+  constructor(
+    kinds: Iterable<readonly [string, KindOptions]>,
+    limits: ReadonlyMap<string, KindRule>,
+    private readonly defaults: KindDefaults,
+  ) {
+    this.#kinds = new Map(
+      [...kinds].map(([kind, options]) => [kind, newKind(options, limits.get(kind), defaults)]),
+    );
+  }
+
+  get names(): string[] {
+    return [...this.#kinds.keys()];
+  }
+
+  /** Claims ask for known kinds only. */
+  of(name: string): Kind {
+    return this.#kinds.get(name) as Kind;
+  }
+
+  /**
+   * What each kind may still take, beginning with another kind each time so that none starves behind another. `early`: so many
+   * may come before there is a slot.
+   */
+  demands(early: number): KindDemand[] {
+    const kinds = [...this.#kinds];
+    this.#rotation = (this.#rotation + 1) % kinds.length;
+    return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
+      .map(([kind, entry]) => {
+        const { ramp, running } = entry;
+        const more = entry.early && ramp.slots >= this.defaults.concurrency ? early : 0;
+        return demandOf(kind, entry, ramp.slots - running + more);
+      })
+      .filter((demand) => demand.limit > 0);
+  }
+
+  /** One of each, whatever runs. */
+  oneOfEach(): KindDemand[] {
+    return [...this.#kinds].map(([kind, entry]) => demandOf(kind, entry, 1));
+  }
+}
+
+function newKind(
+  options: KindOptions,
+  limits: KindRule | undefined,
+  { concurrency, keepDone }: KindDefaults,
+): Kind {
+  const rule = options.onDeadHead === 'block' ? { ...limits, holds: true } : limits;
+  return {
+    ...{ options, rule },
+    keepDone: options.keepDone ?? keepDone,
+    ramp: new FailureRamp(options.concurrency ?? concurrency),
+    early: options.concurrency === undefined && rule === undefined && options.onLeaseExpired !== 'park',
+    running: 0,
+  };
+}
+
+function demandOf(kind: string, { options, rule }: Kind, limit: number): KindDemand {
+  const demand = { kind, limit, park: options.onLeaseExpired === 'park' };
+  return rule === undefined ? demand : { ...demand, rule };
+}
