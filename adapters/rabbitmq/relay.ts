@@ -30,7 +30,7 @@ export interface AmqpRelay {
 export function createAmqpRelay({ onUnroutable = 'retry', ...options }: RelayOptions): AmqpRelay {
   const broker = relayBroker(options);
   const handle: KindOptions['handle'] = async (job, context) => {
-    refuseExpired(job.headers);
+    await refuseExpired(job.headers, context.databaseNow);
     const publication = readPublication(job);
     const refusal = await publish(broker, publication, context);
     if (refusal === null) return;

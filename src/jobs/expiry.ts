@@ -5,24 +5,32 @@
 import type { Json } from './job.js';
 import { Discard } from './settle.js';
 
-/** Throws Discard `expired` when `expiresAt` of the headers has passed. What is no time is not looked at. */
-export function refuseExpired(headers: Json, nowMs = Date.now()): void {
-  if (expiryMs(memberOf(headers, 'expiresAt')) <= nowMs)
+/**
+ * Epoch ms by the database's clock. A worker whose own is two hours ahead would else give up what is in time; asked only when
+ * there is an expiry.
+ */
+export type Clock = () => Promise<number>;
+
+/** Rejects with Discard `expired` when `expiresAt` of the headers has passed. What is no time is not looked at. */
+export async function refuseExpired(headers: Json, clock: Clock): Promise<void> {
+  const atMs = expiryMs(memberOf(headers, 'expiresAt'));
+  if (!Number.isNaN(atMs) && atMs <= (await clock()))
     throw new Discard('it expired before it could be sent', 'expired');
 }
 
-/** The same for a message that was imported with an expiry ahead: the library that sent it would not run it any more. */
-export function refuseExpiredOrigin(headers: Json, nowMs?: number): void {
+/** When a message that was imported with an expiry ahead ends: the library that sent it would not run it any more. */
+export function expiryOfOrigin(headers: Json): string | undefined {
   const origin = memberOf(headers, 'origin');
-  if (origin === undefined) return;
   // `origin` may be anybody's word; the drain's has the dialect that read the message.
-  if (typeof memberOf(origin, 'dialect') !== 'string') return;
+  if (origin === undefined || typeof memberOf(origin, 'dialect') !== 'string') return undefined;
   const expiresAt = memberOf(origin, 'expiresAt');
-  if (expiryMs(expiresAt) <= (nowMs ?? Date.now()))
-    throw new Discard(
-      `it expired at ${String(expiresAt)} by its own expiry, before it was started`,
-      'expired',
-    );
+  return Number.isNaN(expiryMs(expiresAt)) ? undefined : String(expiresAt);
+}
+
+/** Rejects with Discard `expired` when this time, as `expiryOfOrigin` gave it, has passed. */
+export async function refuseExpiredAt(expiresAt: string, clock: Clock): Promise<void> {
+  if (expiryMs(expiresAt) <= (await clock()))
+    throw new Discard(`it expired at ${expiresAt} by its own expiry, before it was started`, 'expired');
 }
 
 function memberOf(value: Json | undefined, name: string): Json | undefined {

@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../log-face.js';
-import { refuseExpiredOrigin } from './expiry.js';
+import { expiryOfOrigin, refuseExpiredAt } from './expiry.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
 import { isConflict } from './patience.js';
@@ -24,6 +24,8 @@ export interface HandlerContext {
    * longer ours, TypeError for what jsonb cannot hold.
    */
   readonly checkpoint: (progress: Json) => Promise<void>;
+  /** Epoch ms by the database's clock, which decides over what is due and what has expired. */
+  readonly databaseNow: () => Promise<number>;
   /** Ends the handler: the job runs again after `delayMs` without spending an attempt. Throws Snooze. */
   readonly snooze: (delayMs: number) => never;
   readonly log: Log;
@@ -105,6 +107,10 @@ export class Run implements HandlerContext {
     return (progress) => this.#checkpoint(progress);
   }
 
+  get databaseNow(): () => Promise<number> {
+    return () => this.store.clock(this.db);
+  }
+
   async #checkpoint(progress: Json): Promise<void> {
     const text = progressText(progress);
     if (this.lost || !(await this.#saved(text))) {
@@ -133,7 +139,8 @@ export class Run implements HandlerContext {
   async execute(kind: KindOptions): Promise<HandlerEnd> {
     try {
       const { headers, payloadText } = this.job;
-      refuseExpiredOrigin(headers);
+      const expiresAt = expiryOfOrigin(headers);
+      if (expiresAt !== undefined) await refuseExpiredAt(expiresAt, this.databaseNow);
       const given: unknown = payloadText === null ? null : JSON.parse(payloadText);
       const payload = kind.schema === undefined ? given : await parsed(kind.schema, given);
       return { type: 'returned', value: await kind.handle(handed(this.job, payload), this) };

@@ -78,7 +78,7 @@ async function deliver(options: DeliveryOptions, job: HandlerJob, context: Handl
   if (progress.sent !== undefined) return progress.sent;
   if (progress.unconfirmed !== undefined && onAmbiguous === 'park') throw parked(progress.unconfirmed);
 
-  refuseExpired(job.headers);
+  await refuseExpired(job.headers, context.databaseNow);
   const message = await compose(job, channel, rendering);
   if (await gate.suppressed(channel, message.to))
     throw new Discard('the recipient is on the suppression list', 'suppressed');

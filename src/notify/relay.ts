@@ -20,7 +20,7 @@ export function relayHandler(rules: AddressRules, secret: Buffer | null = null):
   return {
     async handle(job, context) {
       const request = read(job);
-      refuseExpired(job.headers);
+      await refuseExpired(job.headers, context.databaseNow);
       try {
         const { status } = await call(request, job, context, rules, secret);
         return { status };

@@ -1,6 +1,6 @@
 /** What a worker does with a job: runs it outside any transaction, and writes what its handler's end means. */
 import pg from 'pg';
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Discard, LeaseLost, RetryAfter, Snooze } from '../../src/index.js';
 import type { HandlerContext, HandlerJob } from '../../src/jobs/handler.js';
 import type { Job } from '../../src/jobs/job.js';
@@ -421,6 +421,55 @@ describe('while a handler runs', () => {
     });
     expect((await untilState(id, 'done')).progress).toBeNull();
     expect(thrown).toBeInstanceOf(TypeError);
+  });
+});
+
+describe.each([2, -2])('a worker whose clock is off by %i hours', (hours) => {
+  beforeEach(() => {
+    const now = Date.now.bind(Date);
+    vi.spyOn(Date, 'now').mockImplementation(() => now() + hours * 3_600_000);
+  });
+  afterEach(() => vi.restoreAllMocks());
+
+  test('does as the database’s clock says: what is due, tried again, put off, kept by its lease, expired', async () => {
+    const inHours = async (h: number): Promise<string> => {
+      const { rows } = await db.pool.query(`select clock_timestamp() + $1 * interval '1 hour' as at`, [h]);
+      return (rows[0] as { at: Date }).at.toISOString();
+    };
+    const origin = async (h: number) => ({
+      headers: { origin: { dialect: 'celery', expiresAt: await inHours(h) } },
+    });
+    await db.put('a', ['due', 'again', 'pause'], { retryPolicy: { type: 'fixed', delayMs: 0 } });
+    const [later] = await db.put('a', ['later'], { delayMs: 3_600_000 });
+    const [inTime] = await db.put('a', ['in time'], await origin(1));
+    const [tooLate] = await db.put('a', ['too late'], await origin(-1));
+    const worker = work({
+      upkeepMs: 50,
+      handlers: {
+        a: async (job, { snooze, signal }: HandlerContext) => {
+          if (job.payload === 'again' && job.attempt === 1) throw new Error('once');
+          if (job.payload === 'pause' && job.progress === null) {
+            await db.pool.query(`update unbroker.jobs set progress = '1' where id = $1`, [job.id]);
+            snooze(1);
+          }
+          const { rows } = await db.pool.query(
+            `select locked_until - clock_timestamp() between '0' and '30 seconds' as held from unbroker.jobs where id = $1`,
+            [job.id],
+          );
+          expect(rows).toEqual([{ held: true }]);
+          expect(signal.aborted).toBe(false);
+        },
+      },
+    });
+    await until('all but one have ended', async () => {
+      const { ready = 0, running = 0 } = await db.states();
+      return ready === 1 && running === 0;
+    });
+    expect(worker.lost()).toEqual([]);
+    expect(await db.states()).toEqual({ done: 4, dead: 1, ready: 1 });
+    expect((await db.job(later as string)).state).toBe('ready');
+    expect((await db.job(inTime as string)).state).toBe('done');
+    expect((await db.job(tooLate as string)).errors).toMatchObject([{ name: 'expired' }]);
   });
 });
 

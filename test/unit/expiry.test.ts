@@ -1,6 +1,6 @@
 /** When a job came too late: what the doors and the drain wrote, and what is no time at all. */
 import { describe, expect, test } from 'vitest';
-import { refuseExpired, refuseExpiredOrigin } from '../../src/jobs/expiry.js';
+import { expiryOfOrigin, refuseExpired, refuseExpiredAt } from '../../src/jobs/expiry.js';
 import type { Json } from '../../src/jobs/job.js';
 import { Discard } from '../../src/jobs/settle.js';
 
@@ -8,23 +8,24 @@ const NOW_MS = Date.parse('2026-03-01T12:00:00Z');
 const AT = '2026-03-01T12:00:00Z';
 const AFTER = '2026-03-01T12:00:00.001Z';
 
-const thrownBy = (act: () => void): unknown => {
-  try {
-    act();
-    return undefined;
-  } catch (error) {
-    return error;
-  }
-};
+const clock = () => Promise.resolve(NOW_MS);
+const thrownBy = (act: Promise<void>): Promise<unknown> =>
+  act.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
 
 describe('an expiry that a drain kept', () => {
-  const refused = (headers: Json) => thrownBy(() => refuseExpiredOrigin(headers, NOW_MS));
+  const refused = async (headers: Json): Promise<unknown> => {
+    const expiresAt = expiryOfOrigin(headers);
+    return expiresAt === undefined ? undefined : thrownBy(refuseExpiredAt(expiresAt, clock));
+  };
 
-  test('from its instant on: discarded as expired, with the time', () => {
-    const error = refused({ origin: { dialect: 'celery', expiresAt: AT } });
+  test('from its instant on: discarded as expired, with the time', async () => {
+    const error = await refused({ origin: { dialect: 'celery', expiresAt: AT } });
     expect(error).toBeInstanceOf(Discard);
     expect(error).toMatchObject({ reason: 'expired', message: expect.stringContaining(AT) });
-    expect(refused({ origin: { dialect: 'celery', expiresAt: AFTER } })).toBeUndefined();
+    expect(await refused({ origin: { dialect: 'celery', expiresAt: AFTER } })).toBeUndefined();
   });
 
   test.each<[string, Json]>([
@@ -34,11 +35,11 @@ describe('an expiry that a drain kept', () => {
     ['a list', { origin: [AT] }],
     ['no text', { origin: { dialect: 'celery', expiresAt: 0 } }],
     ['no time', { origin: { dialect: 'celery', expiresAt: 'soon' } }],
-  ])('%s: runs', (_, headers) => expect(refused(headers)).toBeUndefined());
+  ])('%s: runs, and no clock is asked', (_, headers) => expect(expiryOfOrigin(headers)).toBeUndefined());
 });
 
-test('an expiry that a door wrote is on top of the headers', () => {
-  expect(thrownBy(() => refuseExpired({ expiresAt: AT }, NOW_MS))).toMatchObject({ reason: 'expired' });
+test('an expiry that a door wrote is on top of the headers', async () => {
+  expect(await thrownBy(refuseExpired({ expiresAt: AT }, clock))).toMatchObject({ reason: 'expired' });
   const others: Json[] = [
     { expiresAt: AFTER },
     { origin: { dialect: 'celery', expiresAt: AT } },
@@ -46,5 +47,5 @@ test('an expiry that a door wrote is on top of the headers', () => {
     null,
     7,
   ];
-  for (const headers of others) expect(thrownBy(() => refuseExpired(headers, NOW_MS))).toBeUndefined();
+  for (const headers of others) expect(await thrownBy(refuseExpired(headers, clock))).toBeUndefined();
 });
