@@ -36,6 +36,8 @@ export interface RootType {
   readonly need: HandleType['need'];
   /** Its type arguments, where the type is known. */
   readonly args: readonly string[];
+  /** The text that makes it, of a constant. */
+  readonly made: string;
 }
 
 const from = (module: string, name: string, type = '*'): HandleType => ({
@@ -56,6 +58,9 @@ function picked(root: RootType | undefined, members: readonly string[]): HandleT
 
 const of = (root: RootType | undefined, type: (root: string) => string): HandleType | undefined =>
   root === undefined ? undefined : { names: [], need: root.need, type: type(root.type) };
+
+/** What `$extends` makes is no PrismaClient, nor are its transactions. */
+const isExtended = (root: RootType | undefined): boolean => root?.made.includes('.$extends(') === true;
 
 const asName = (_root: string, _what: string, name: string): string => name;
 const asRoot = (root: string): string => root;
@@ -102,8 +107,10 @@ const DOWN: Readonly<Record<string, DownForm>> = {
   },
   prisma: {
     names: ['db', 'prismaClient', 'tx'],
-    parameter: () => from('@prisma/client', 'Prisma', '*.TransactionClient'),
-    handle: () => from('@prisma/client', 'Prisma', '*.TransactionClient'),
+    parameter: (root, members) =>
+      isExtended(root) ? picked(root, members) : from('@prisma/client', 'Prisma', '*.TransactionClient'),
+    handle: (root) =>
+      isExtended(root) ? undefined : from('@prisma/client', 'Prisma', '*.TransactionClient'),
     run: (root) => `${root}.$transaction(work)`,
     fallback: asRoot,
     replaced: asName,
@@ -179,16 +186,19 @@ export function rootTypeOf(root: ts.Expression, analysis: Analysis): RootType | 
   const declaration = target?.valueDeclaration;
   if (target === undefined || declaration === undefined) return undefined;
   const file = declaration.getSourceFile();
-  if (ts.isVariableDeclaration(declaration))
-    return isConst(declaration) ? { type: 'typeof *', need: { file, name: target.name }, args } : undefined;
+  if (ts.isVariableDeclaration(declaration)) {
+    const made = declaration.initializer?.getText() ?? '';
+    const need = { file, name: target.name };
+    return isConst(declaration) ? { type: 'typeof *', need, args, made } : undefined;
+  }
   if (!ts.isPropertyDeclaration(declaration) && !ts.isParameter(declaration)) return undefined;
   const { type } = declaration;
-  if (type !== undefined) return { ...annotated(type, file), args };
+  if (type !== undefined) return { ...annotated(type, file), args, made: '' };
   const owner = declaration.parent;
   const isOpen =
     ts.isIdentifier(declaration.name) && ts.isClassDeclaration(owner) && owner.name !== undefined;
   if (!isOpen || !ts.isClassDeclaration(owner) || owner.typeParameters !== undefined) return undefined;
-  return { type: `*['${target.name}']`, need: { file, name: owner.name?.text ?? '' }, args };
+  return { type: `*['${target.name}']`, need: { file, name: owner.name?.text ?? '' }, args, made: '' };
 }
 
 function argumentsOf(type: ts.Type, checker: ts.TypeChecker): string[] {
@@ -201,7 +211,7 @@ const KEYWORDS =
   /^(?:any|unknown|never|object|string|number|boolean|\{\}|Record<string, (?:never|unknown|any)>)$/;
 
 /** `NodePgDatabase` that a package exports; anything else only where it is written. */
-function annotated(type: ts.TypeNode, file: ts.SourceFile): Omit<RootType, 'args'> {
+function annotated(type: ts.TypeNode, file: ts.SourceFile): Pick<RootType, 'type' | 'need'> {
   const here = { type: type.getText(), need: { file, name: '' } };
   if (!ts.isTypeReferenceNode(type) || !ts.isIdentifier(type.typeName)) return here;
   const args = type.typeArguments ?? [];

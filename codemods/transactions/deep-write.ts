@@ -237,21 +237,25 @@ export class DeepWrites {
     return { ...common, index, instead: false, threading: { ...nothing, additions, ...changes } };
   }
 
-  /** On the first root that it can be opened on: models of one connection are several. */
+  /** On the first root: models of one connection are several, and each of them has to have a name. */
   private opened(
     call: ts.CallExpression,
     path: readonly Path[],
     form: DownForm,
   ): { readonly opening: Opening; readonly root: PoolQuery } | Refusal {
     const queries = path.at(-1)?.queries ?? [];
-    let refused: Refusal | undefined;
-    for (const root of queries) {
-      const opening = this.openings.of(call, path, root.handle, root.what ?? '', form);
-      if (!isRefusal(opening)) return { opening, root };
-      refused ??= opening;
-      if (root.library?.wrap?.join === undefined) break;
-    }
-    return refused ?? refuse('its write was not found');
+    const [first] = queries;
+    if (first === undefined) return refuse('its write was not found');
+    // An instance does not say where its connection is; a model that has no name may have another one.
+    const named = queries.filter((q) => q.what !== 'model');
+    const roots = first.library?.wrap?.join === undefined || named.length === 0 ? [first] : named;
+    const found = roots.map((root) => ({
+      root,
+      opening: this.openings.of(call, path, root.handle, root.what ?? '', form),
+    }));
+    for (const { opening } of found) if (isRefusal(opening)) return opening;
+    const [{ root, opening } = { root: first, opening: refuse('its write was not found') }] = found;
+    return isRefusal(opening) ? opening : { root, opening };
   }
 
   private changes(

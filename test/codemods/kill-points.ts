@@ -50,6 +50,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
 export interface Books {
   readonly killedAt: number | null;
   readonly rows: number;
+  /** Those of no order are counted with the run that left them. */
   readonly lines: number;
   readonly messages: number;
   readonly jobs: number;
@@ -217,11 +218,16 @@ async function leftBehind(world: World, customer: string): Promise<Omit<Books, '
   for (let message = await next(); message; message = await next()) {
     if ((JSON.parse(message.content.toString()) as { customer: string }).customer === customer) messages++;
   }
+  const lines = await count(
+    `select count(*)::int n from order_lines left join orders on id = order_id
+     where customer = $1 or customer is null`,
+  );
+  await world.database.pool.query(
+    'delete from order_lines where not exists (select from orders where id = order_id)',
+  );
   return {
     rows: await count('select count(*)::int n from orders where customer = $1'),
-    lines: await count(
-      'select count(*)::int n from order_lines join orders on id = order_id where customer = $1',
-    ),
+    lines,
     jobs: await count(
       `select count(*)::int n from unbroker.jobs where kind = 'order.placed' and payload->>'customer' = $1`,
     ),

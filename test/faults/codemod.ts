@@ -37,9 +37,9 @@ export async function faultsCodemod(): Promise<object> {
           const books = await killedEverywhere(world, place, shape, `${library} ${shape} after`);
           totals.points += books.length - 1;
           totals.lost += books.filter((b) => b.rows > b.jobs || b.rows > b.lines).length;
-          totals.extra += books.filter((b) => b.jobs > b.rows || b.messages > 0).length;
+          totals.extra += books.filter((b) => b.jobs > b.rows || b.lines > b.rows || b.messages > 0).length;
           const refused = await refusedAtCommit(world, place, shape, `${library} ${shape}`);
-          if (refused.rows + refused.jobs + refused.messages > 0) totals.extra++;
+          if (refused.rows + refused.lines + refused.jobs + refused.messages > 0) totals.extra++;
           const whole = books.at(-1);
           if (whole?.rows !== 1 || whole.jobs !== 1) totals.failed++;
           totals.shapes++;

@@ -41,6 +41,7 @@ export namespace Prisma {
 export class PrismaClient {
   constructor(options?: { datasourceUrl?: string });
   readonly order: OrderDelegate;
+  $extends(extension: object): ExtendedClient;
   $connect(): Promise<void>;
   $disconnect(): Promise<void>;
   $transaction<P extends PrismaPromise<unknown>[]>(
@@ -54,5 +55,12 @@ export class PrismaClient {
   $executeRaw(query: TemplateStringsArray, ...values: unknown[]): PrismaPromise<number>;
   $queryRaw<T = unknown>(query: TemplateStringsArray, ...values: unknown[]): PrismaPromise<T>;
   $executeRawUnsafe(query: string, ...values: unknown[]): PrismaPromise<number>;
+  $queryRawUnsafe<T = unknown>(query: string, ...values: unknown[]): PrismaPromise<T>;
+}
+
+/** What the generator makes of an extension is no PrismaClient: neither is a part of one. */
+export interface ExtendedClient {
+  readonly order: OrderDelegate & { readonly extension: object };
+  $transaction<R>(fn: (tx: Omit<ExtendedClient, '$transaction'>) => Promise<R>): Promise<R>;
   $queryRawUnsafe<T = unknown>(query: string, ...values: unknown[]): PrismaPromise<T>;
 }
