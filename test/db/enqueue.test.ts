@@ -196,9 +196,11 @@ describe('with its statement prepared', () => {
         return tx.query(...args);
       },
     };
-    stepMs = 1;
-    await client.enqueue(seen, 'a');
-    for (let n = 1; n < LOOK_EVERY_MS; n += 1) await client.enqueue(seen, 'a');
+    stepMs = 0;
+    for (let ms = 0; ms < LOOK_EVERY_MS; ms += 1) {
+      await client.enqueue(seen, 'a');
+      at += 1;
+    }
     expect(looks).toEqual([true, ...Array(LOOK_EVERY_MS - 1).fill(false)]);
     await client.enqueue(seen, 'a');
     expect(looks.at(-1)).toBe(true);
