@@ -227,7 +227,8 @@ class JobWorker implements Worker {
     this.#nudged.fire();
     this.#slotFreed.fire();
     await this.#loop;
-    await this.#giveBackAhead();
+    // Handlers are waited for no longer because the database is away.
+    const givenBack = this.#giveBackAhead();
     await this.#begun;
     const deadlineAt = performance.now() + deadlineMs;
     for (
@@ -238,7 +239,7 @@ class JobWorker implements Worker {
       await this.#slotFreed.wait(leftMs);
     }
     await this.#wakeUp?.stop();
-    await this.#giveBack([...this.#executing]);
+    await Promise.all([givenBack, this.#giveBack([...this.#executing])]);
     const written = this.#settler.drained().then(() => this.#turns.drained());
     await within(written, Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
       this.#databaseError(error),
