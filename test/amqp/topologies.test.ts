@@ -13,7 +13,7 @@ import { until } from '../support/until.js';
 import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
 
 // A rabbitmqctl is a second by itself, and several on a busy machine; the management API lags by five.
-vi.setConfig({ testTimeout: 240_000 });
+vi.setConfig({ testTimeout: 400_000 });
 
 let world: DrainWorld;
 let channel: ConfirmChannel;

@@ -185,6 +185,8 @@ function nodeEnvironment(folder: ServiceFolder, ports: Ports, narrowed: boolean)
     RABBITMQ_NODE_IP_ADDRESS: '127.0.0.1',
     RABBITMQ_DIST_PORT: String(ports.distribution),
     RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: '-kernel inet_dist_use_interface {127,0,0,1}',
+    // Its schedulers wait for each other in busy loops: with one of them a call takes 1 to 8 s on a machine where it took 13 to 40.
+    RABBITMQ_CTL_ERL_ARGS: '+S 1:1 +SDcpu 1:1 +SDio 1 +sbwt none +sbwtdcpu none +sbwtdio none',
     RABBITMQ_CTL_DIST_PORT_MIN: '30000',
     RABBITMQ_CTL_DIST_PORT_MAX: '32000',
     RABBITMQ_MNESIA_BASE: inside('mnesia'),
