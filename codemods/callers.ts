@@ -7,6 +7,7 @@
 
 import { ts } from 'ts-morph';
 import type { Sources } from './files.js';
+import { type Mention, Mentions } from './mentions.js';
 import { calledName, declaredIn, isLibrary, localSymbol, unaliased } from './origins.js';
 import { parse } from './program.js';
 import { PublicExports } from './public-exports.js';
@@ -53,12 +54,14 @@ export class Callers {
   private computed: readonly ts.ElementAccessExpression[] | undefined;
 
   private readonly exports: PublicExports;
+  private readonly mentions: Mentions;
 
   constructor(
     private readonly resolver: Resolver,
     private readonly sources: Sources,
   ) {
     this.exports = new PublicExports(sources);
+    this.mentions = new Mentions(resolver.analysis, sources);
   }
 
   /** Undefined for a function that has no name to be called by. */
@@ -203,25 +206,21 @@ export class Callers {
   ): Obstacle[] {
     const known = new Set<ts.Node>([...members, ...bodies]);
     const obstacles: Obstacle[] = [];
-    const word = new RegExp(`(?<![\\w$])${name.text.replace(/[$#]/g, '\\$&')}(?![\\w$])`);
-    const own = new Set(this.resolver.analysis.own.map((f) => this.resolver.analysis.pathOf(f)));
-    for (const [path, file] of this.sources.files) {
-      if (own.has(path) || this.sources.isTest(path) || !word.test(file.text)) continue;
+    for (const path of this.mentions.beyond(name.text)) {
       const unread: Obstacle = { code: 'dynamic-dispatch', what: `${path} names it and could not be read` };
       unseen.set(unread, path);
       obstacles.push(unread);
     }
     const isDefault = bodies.some((body) => isDefaultExport(body, name.text));
-    for (const file of this.resolver.analysis.own) {
-      if (this.resolver.analysis.isTest(file) || !(isDefault || word.test(file.text))) continue;
-      const names = this.namesIn(file, name.text, known);
-      eachNode(file, (node) => {
-        const found = this.otherUse(node, names, known, name.text);
-        if (found === undefined) return;
+    for (const file of this.mentions.files) {
+      if (!isDefault && !this.mentions.has(name.text, file)) continue;
+      for (const node of this.mentions.of(this.namesIn(file, name.text, known), file)) {
+        const found = this.otherUse(node, known, name.text);
+        if (found === undefined) continue;
         const obstacle: Obstacle = { code: found.code, what: `${this.place(node)}, ${quote(found.at)}` };
         if (found.call !== undefined) unseen.set(obstacle, found.call);
         obstacles.push(obstacle);
-      });
+      }
     }
     for (const node of this.computedCalls()) {
       if (this.reaches(node, name.text, known))
@@ -231,16 +230,15 @@ export class Callers {
   }
 
   private otherUse(
-    node: ts.Node,
-    names: ReadonlySet<string>,
+    node: Mention,
     known: ReadonlySet<ts.Node>,
     member: string,
   ): { code: 'function-as-value' | 'dynamic-dispatch'; at: ts.Node; call?: ts.CallExpression } | undefined {
-    if (ts.isElementAccessExpression(node) && ts.isStringLiteralLike(node.argumentExpression)) {
-      const hit = node.argumentExpression.text === member && this.reaches(node, member, known);
+    if (ts.isElementAccessExpression(node)) {
+      const { argumentExpression: named } = node;
+      const hit = ts.isStringLiteralLike(named) && named.text === member && this.reaches(node, member, known);
       return hit ? { code: 'dynamic-dispatch', at: node } : undefined;
     }
-    if (!(ts.isIdentifier(node) || ts.isPrivateIdentifier(node)) || !names.has(node.text)) return undefined;
     const { parent } = node;
     const access = ts.isPropertyAccessExpression(parent) && parent.name === node ? parent : node;
     const call = callOf(access);
@@ -256,8 +254,7 @@ export class Callers {
   private computedCalls(): readonly ts.ElementAccessExpression[] {
     if (this.computed !== undefined) return this.computed;
     const found: ts.ElementAccessExpression[] = [];
-    for (const file of this.resolver.analysis.own) {
-      if (this.resolver.analysis.isTest(file)) continue;
+    for (const file of this.mentions.files) {
       eachNode(file, (node) => {
         const isComputed =
           ts.isElementAccessExpression(node) && !ts.isStringLiteralLike(node.argumentExpression);
