@@ -1,7 +1,8 @@
 /** The door of the codemods: a plan, ways to show it, and the one function that writes. */
 
 export { type Applied, type ApplyOptions, applyPlan } from './apply.js';
-export { makePlan, type Plan, type PlanOptions, type PlanSite, preparePlan } from './plan.js';
+export { makePlan, type Plan, type PlanOptions, preparePlan } from './plan.js';
+export type { PlanSite } from './plan-site.js';
 export { compareRatchet, parseRatchet, renderRatchet } from './ratchet.js';
 export { REASONS } from './reasons.js';
 export { renderDiff } from './render/diff.js';

@@ -4,7 +4,8 @@
  */
 
 import { EXIT, UnbrokerError } from '../src/errors.js';
-import type { Plan, PlanSite } from './plan.js';
+import type { Plan } from './plan.js';
+import type { PlanSite } from './plan-site.js';
 import { NO_SEAM } from './reasons.js';
 
 export interface Ratchet {

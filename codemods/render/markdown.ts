@@ -1,6 +1,7 @@
 /** The plan for a pull request or an issue: what changes, what is left, and why. */
 
-import type { Plan, PlanSite } from '../plan.js';
+import type { Plan } from '../plan.js';
+import type { PlanSite } from '../plan-site.js';
 import { REASONS } from '../reasons.js';
 import { howToConfirm, PUBLISHER_HEAD, publisherRow } from './publishers.js';
 

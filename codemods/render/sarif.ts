@@ -3,7 +3,8 @@
  * notification for each file that was not looked at. Paths are relative to the repository.
  */
 
-import type { Plan, PlanSite } from '../plan.js';
+import type { Plan } from '../plan.js';
+import type { PlanSite } from '../plan-site.js';
 import { NO_SEAM, REASONS } from '../reasons.js';
 
 interface Rule {

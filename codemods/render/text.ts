@@ -1,6 +1,7 @@
 /** The plan for a terminal: a block a site, then what was left out. The caller makes control characters harmless. */
 
-import type { Plan, PlanSite } from '../plan.js';
+import type { Plan } from '../plan.js';
+import type { PlanSite } from '../plan-site.js';
 import { howToConfirm, PUBLISHER_HEAD, publisherRow } from './publishers.js';
 
 export function renderText(plan: Plan): string {
