@@ -11,7 +11,21 @@ import { pooled } from '../support/pgbouncer.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
 
-const db = await jobsDatabase();
+/** As old applications want them, of their database or of their role. None may matter here. */
+const db = await jobsDatabase({
+  settings: [
+    'standard_conforming_strings = off',
+    'bytea_output = escape',
+    `intervalstyle = 'sql_standard'`,
+    `timezone = 'Asia/Kathmandu'`,
+    `datestyle = 'ISO, DMY'`,
+    `search_path = ''`,
+    'transform_null_equals = on',
+    'array_nulls = off',
+    'plpgsql.variable_conflict = use_column',
+    `idle_in_transaction_session_timeout = '20s'`,
+  ],
+});
 afterAll(() => db.close());
 beforeEach(() => db.clear());
 
@@ -51,7 +65,7 @@ describe('a handler gets', () => {
 
   test('the bytes when jsonb could not hold it', async () => {
     await db.pool.query(
-      `insert into unbroker.jobs (kind, payload, body, content_type) values ('a', null, '\\xff00', 'x/y')`,
+      `insert into unbroker.jobs (kind, payload, body, content_type) values ('a', null, decode('ff00', 'hex'), 'x/y')`,
     );
     const seen: HandlerJob[] = [];
     const worker = work({ handlers: { a: (job) => void seen.push(job) } });

@@ -55,20 +55,28 @@ export interface JobsDatabaseOptions {
   readonly schema?: string;
   /** Default true. */
   readonly migrated?: boolean;
+  /** What the database says to each of its sessions, those that migrate it too, as `timezone = 'Asia/Kathmandu'`. */
+  readonly settings?: readonly string[];
 }
 
 export async function jobsDatabase({
   server,
   schema = 'unbroker',
   migrated = true,
+  settings = [],
 }: JobsDatabaseOptions = {}): Promise<JobsDatabase> {
-  const copied = server === undefined && schema === 'unbroker' && migrated;
+  const copied = server === undefined && schema === 'unbroker' && migrated && settings.length === 0;
   const database = copied ? await freshMigratedDatabase() : await freshDatabase(server);
   const { pool } = database;
   const store = createStore(schema);
   const { enqueueMany } = createEnqueue(schema);
   const jobs = `"${schema}".jobs`;
   const sessions: Session[] = [];
+  if (settings.length > 0) {
+    const first = await openSession(database.url, pool);
+    for (const setting of settings) await first.query(`alter database ${database.name} set ${setting}`);
+    await first.end();
+  }
   if (migrated && !copied) await migrate(pool, { schema });
 
   return {
