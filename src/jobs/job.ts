@@ -210,3 +210,9 @@ export interface Schedule {
   readonly slotsUntil: Date;
   readonly createdAt: Date;
 }
+
+/** A prepared new job: payload already serialised and vetted (enqueue.ts does both). */
+export interface PreparedJob extends EnqueueOptions {
+  readonly kind: string;
+  readonly payloadText: string;
+}

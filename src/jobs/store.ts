@@ -1,9 +1,10 @@
 /**
  * The only file that runs the statements on the jobs table. Every function takes `db` first: a pool, a client inside
  * the caller's transaction, anything with `query`. It decides nothing: what to write is settle.ts's answer, when is the
- * worker's.
+ * worker's. What it runs on schedules is in schedule-store.ts.
  */
 import { UnbrokerError } from '../errors.js';
+import { json, returnedIds, rows } from './answers.js';
 import {
   type ClaimedMany,
   type ClaimedRow,
@@ -15,17 +16,16 @@ import type { Floor } from './floors.js';
 import type {
   ClaimedJob,
   Enqueued,
-  EnqueueOptions,
   Job,
   JobState,
   Json,
-  Misfire,
+  PreparedJob,
   Queryable,
   RetryPolicy,
-  Schedule,
 } from './job.js';
 import { LIMITS } from './job.js';
 import type { FinishedRow, WalkPosition } from './retention.js';
+import { scheduleStore } from './schedule-store.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
 import { createStatements, wakeChannel } from './statements.js';
 import { storableText } from './text.js';
@@ -186,81 +186,20 @@ export interface KindStats {
   readonly oldestRunAt: Date | null;
 }
 
-/** A prepared new job: payload already serialised and vetted (enqueue.ts does both). */
-export interface PreparedJob extends EnqueueOptions {
-  readonly kind: string;
-  readonly payloadText: string;
-}
-
-/** A prepared schedule: vetted, its first slot known (schedules.ts does both). */
-export interface PreparedSchedule {
-  readonly name: string;
-  readonly job: PreparedJob;
-  readonly cron: string;
-  readonly timeZone: string;
-  readonly misfire: Misfire;
-  /** Undefined leaves it as it is; a new one is not paused. */
-  readonly paused: boolean | undefined;
-  readonly startAt: Date | null;
-  readonly endAt: Date | null;
-  /** Null: no slot is left before endAt. */
-  readonly nextRunAt: Date | null;
-  readonly slotsUntil: Date;
-  readonly tzVersion: string;
-}
-
-/** A schedule whose slot has come or comes within a second. */
-export interface DueRow {
-  readonly id: string;
-  readonly cron: string;
-  readonly timeZone: string;
-  readonly misfire: Misfire;
-  /** Exact; what the firing compares with. */
-  readonly runAtText: string;
-  readonly runAtMs: number;
-  readonly endAtMs: number | null;
-  readonly nowMs: number;
-}
-
-/** One schedule to move, and the slots to fire on the way. */
-export interface Move {
-  readonly row: Pick<DueRow, 'id' | 'runAtText' | 'cron' | 'timeZone'>;
-  readonly slotsMs: readonly number[];
-  /** Null: it ends. */
-  readonly nextMs: number | null;
-}
-
-/** A schedule that was moved; `jobs` are the ids that it fired. */
-export interface Fired {
-  readonly id: string;
-  readonly name: string;
-  readonly kind: string;
-  readonly ended: boolean;
-  readonly jobs: readonly string[];
-}
-
-/** A schedule computed with an older tzdata. */
-export interface StaleRow extends Pick<DueRow, 'id' | 'cron' | 'timeZone' | 'runAtText'> {
-  readonly slotsUntilMs: number;
-}
-
-export interface ScheduleFilter {
-  readonly kind?: string;
-  /** Schedules whose source starts with it. */
-  readonly source?: string;
-  /** The next page: names after it. */
-  readonly afterName?: string;
-  /** Default 50, at most 1000. */
-  readonly limit?: number;
-}
+export type { PreparedJob } from './job.js';
+export type {
+  DueRow,
+  Fired,
+  Move,
+  PreparedSchedule,
+  ScheduleFilter,
+  StaleRow,
+} from './schedule-store.js';
 
 export type Store = ReturnType<typeof createStore>;
 
 /** A connection that puts jobs in one after the other looks this often for a worker that sleeps. */
 export const LOOK_EVERY_MS = 20;
-
-/** A schedule's name as its dedupe key, kept apart from the keys of jobs. */
-const scheduleKey = (name: string): string => `schedule:${name}`;
 
 /** A bigint[] literal, written here: pg would quote and escape each element (a tenth of this process's time a job). */
 const ids = (held: readonly Held[]): string => `{${held.map((h) => h.id).join(',')}}`;
@@ -382,18 +321,6 @@ function idsOf(text: string): string[] {
   // Numbers while they are exact: bigints would take four times as long.
   const from = Number.isSafeInteger(Number(last)) ? Number(first) : null;
   return Array.from({ length }, (_, at) => String(from === null ? BigInt(first) + BigInt(at) : from + at));
-}
-
-const json = (value: unknown): string | null =>
-  value === undefined || value === null ? null : JSON.stringify(value);
-
-async function rows<T>(db: Queryable, text: string, values: unknown[]): Promise<T[]> {
-  const answer = await db.query(text, values);
-  return answer.rows as T[];
-}
-
-async function returnedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
-  return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
 }
 
 /** Of a statement that answers with one id, with null or with no row. */
@@ -860,137 +787,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       return returnedIds(db, sql.runNow, [jobIds]);
     },
 
-    /** The database's clock, and how Postgres spells the first of these zones (lower case) that it knows; or null. */
-    async clockAndZone(db: Queryable, zones: readonly string[]) {
-      return (await rows<{ nowMs: number; timeZone: string | null }>(db, sql.clockAndZone, [zones]))[0] as {
-        nowMs: number;
-        timeZone: string | null;
-      };
-    },
-    /** Epoch ms. */
-    async clock(db: Queryable): Promise<number> {
-      return (await rows<{ nowMs: number }>(db, sql.clock, []))[0]?.nowMs ?? 0;
-    },
-
-    /** Makes or changes a schedule by its name. */
-    async putSchedule(db: Queryable, s: PreparedSchedule): Promise<Schedule & { readonly created: boolean }> {
-      const { job } = s;
-      const [row] = await rows<Schedule & { created: boolean }>(db, sql.putSchedule, [
-        job.kind,
-        job.payloadText,
-        job.priority ?? null,
-        job.maxAttempts ?? null,
-        json(job.headers),
-        job.source ?? null,
-        json(job.retryPolicy),
-        scheduleKey(s.name),
-        s.cron,
-        s.timeZone,
-        s.misfire,
-        s.nextRunAt,
-        s.endAt,
-        s.slotsUntil,
-        s.tzVersion,
-        s.paused ?? null,
-        s.startAt,
-        job.orderingKey ?? null,
-      ]);
-      return row as Schedule & { created: boolean };
-    },
-
-    async findSchedule(db: Queryable, name: string): Promise<Schedule | null> {
-      return (await rows<Schedule>(db, sql.findSchedule, [scheduleKey(name)]))[0] ?? null;
-    },
-
-    listSchedules(db: Queryable, filter: ScheduleFilter = {}): Promise<Schedule[]> {
-      const { kind = null, source = null, afterName, limit = 50 } = filter;
-      const after = afterName === undefined ? null : scheduleKey(afterName);
-      return rows<Schedule>(db, sql.listSchedules, [kind, source, after, Math.min(limit, 1_000)]);
-    },
-
-    /** False when there is none. */
-    async deleteSchedule(db: Queryable, name: string): Promise<boolean> {
-      return (await returnedIds(db, sql.deleteSchedule, [scheduleKey(name)])).length === 1;
-    },
-
-    async pauseSchedule(db: Queryable, name: string): Promise<Schedule | null> {
-      return (await rows<Schedule>(db, sql.pauseSchedule, [scheduleKey(name)]))[0] ?? null;
-    },
-
-    /** Null when it is not paused (any more) or has another rule than `from`. */
-    async resumeSchedule(
-      db: Queryable,
-      from: Pick<Schedule, 'name' | 'cron' | 'timeZone'>,
-      to: Pick<PreparedSchedule, 'nextRunAt' | 'slotsUntil' | 'tzVersion'>,
-    ): Promise<Schedule | null> {
-      const values = [scheduleKey(from.name), from.cron, from.timeZone];
-      const next = [to.nextRunAt, to.slotsUntil, to.tzVersion];
-      return (await rows<Schedule>(db, sql.resumeSchedule, [...values, ...next]))[0] ?? null;
-    },
-
-    /** The new job's id; null when there is no such schedule. */
-    async triggerSchedule(db: Queryable, name: string): Promise<string | null> {
-      return (await returnedIds(db, sql.triggerSchedule, [scheduleKey(name)]))[0] ?? null;
-    },
-
-    /** Jobs that a schedule fired, newest first. */
-    scheduleHistory(db: Queryable, name: string, limit: number, beforeId: string | null): Promise<Job[]> {
-      return rows<Job>(db, sql.scheduleHistory, [scheduleKey(name), beforeId, Math.min(limit, 1_000)]);
-    },
-
-    /** Schedules due now or within a second, in order; not those of `except`. `at` stands in for the clock. */
-    dueSchedules(
-      db: Queryable,
-      limit: number,
-      except: readonly string[],
-      at: Date | null,
-    ): Promise<DueRow[]> {
-      return rows<DueRow>(db, sql.dueSchedules, [at, limit, except]);
-    },
-
-    /** Fires and moves what is still as it was read. Every slot up to `nowMs` is settled by it. */
-    async fireSchedules(
-      db: Queryable,
-      moves: readonly Move[],
-      nowMs: number,
-      tzVersion: string,
-    ): Promise<Fired[]> {
-      const slots = moves.flatMap(({ row, slotsMs }) =>
-        slotsMs.map((ms) => ({ id: row.id, at: new Date(ms) })),
-      );
-      const moved = await rows<Fired>(db, sql.fireSchedules, [
-        moves.map(({ row }) => row.id),
-        moves.map(({ row }) => row.runAtText),
-        moves.map(({ row }) => row.cron),
-        moves.map(({ row }) => row.timeZone),
-        moves.map(({ nextMs }) => (nextMs === null ? null : new Date(nextMs))),
-        slots.map(({ id }) => id),
-        slots.map(({ at }) => at),
-        new Date(nowMs),
-        tzVersion,
-      ]);
-      return moved.map(({ id, name, kind, ended, jobs }) => ({ id, name, kind, ended, jobs }));
-    },
-
-    /** Schedules computed with an older tzdata than `tzVersion`. */
-    staleSchedules(db: Queryable, tzVersion: string, limit: number, except: readonly string[]) {
-      return rows<StaleRow>(db, sql.staleSchedules, [tzVersion, limit, except]);
-    },
-
-    /** Gives them the run_at of newer tzdata; the ids of those that had not moved on. */
-    rebaseSchedules(
-      db: Queryable,
-      moves: readonly { readonly row: StaleRow; readonly nextMs: number }[],
-      tzVersion: string,
-    ): Promise<string[]> {
-      return returnedIds(db, sql.rebaseSchedules, [
-        moves.map(({ row }) => row.id),
-        moves.map(({ row }) => row.runAtText),
-        moves.map(({ row }) => row.cron),
-        moves.map(({ nextMs }) => new Date(nextMs)),
-        tzVersion,
-      ]);
-    },
+    ...scheduleStore(schema),
   };
 }
 

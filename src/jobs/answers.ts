@@ -1,0 +1,14 @@
+/** What a statement answers, and JSON as a parameter of one. For the stores, which know what was asked. */
+import type { Queryable } from './job.js';
+
+export const json = (value: unknown): string | null =>
+  value === undefined || value === null ? null : JSON.stringify(value);
+
+export async function rows<T>(db: Queryable, text: string, values: unknown[]): Promise<T[]> {
+  const answer = await db.query(text, values);
+  return answer.rows as T[];
+}
+
+export async function returnedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
+  return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
+}
