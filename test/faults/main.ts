@@ -1,5 +1,5 @@
 /**
- * `npm run -s faults -- worker|drain|delayed|fuzz|undo|shim|chaos|codemod [--long]`: picks the group, runs it and prints one JSON object as the last
+ * `npm run -s faults -- worker|drain|delayed|fuzz|undo|shim|chaos|database|codemod [--long]`: picks the group, runs it and prints one JSON object as the last
  * line. Its exit status is 1 when something was lost, doubled or stale, or did not recover.
  */
 type Group = (options: { readonly long: boolean }) => Promise<object>;
@@ -14,6 +14,7 @@ const groups: Readonly<Record<string, () => Promise<Group>>> = {
   undo: async () => (await import('./undo.js')).faultsUndo,
   shim: async () => (await import('./shim.js')).faultsShim,
   chaos: async () => (await import('./chaos.js')).faultsChaos,
+  database: async () => (await import('./database-faults.js')).faultsDatabase,
   failover: async () => (await import('./failover.js')).faultsFailover,
   model: async () => (await import('./model.js')).faultsModel,
   pgbouncer: async () => (await import('./pgbouncer.js')).faultsPgBouncer,
