@@ -48,14 +48,15 @@ export function mountSmallDisk(): SmallDisk {
   return {
     ...{ path, close },
     // Smaller than what is on it is refused: it may have grown since it was asked.
-    fill: () =>
-      until('the disk is full', async () => {
+    async fill() {
+      await until('the disk is full', async () => {
         const { blocks, bfree, bsize } = statfsSync(path);
         return resize(String((blocks - bfree) * bsize)).then(
           () => true,
           () => false,
         );
-      }),
+      });
+    },
     free: async () => void (await resize(ROOMY)),
   };
 }
