@@ -21,6 +21,7 @@ import { inWorld, judge, type World } from './worker.js';
 const PER_SECOND = 100;
 const WINDOW_MS = 3_000;
 const FAULT_MS = 5_000;
+const BACKLOG = 3_000;
 const RECOVER_WITHIN_MS = 60_000;
 const ENDED_WITHIN_MS = 120_000;
 /** The worker's, which may be limited; whoever enqueues is another. */
@@ -30,6 +31,13 @@ interface Stage {
   readonly server: PostgresServer;
   readonly db: JobsDatabase;
   readonly disk: SmallDisk | undefined;
+  readonly feed: Feed;
+}
+
+interface Feed {
+  /** Puts a backlog in, in one transaction: work for workers while nobody can put in more. */
+  backlog(count: number): Promise<void>;
+  stop(): Promise<void>;
 }
 
 interface Scenario {
@@ -71,7 +79,9 @@ const SCENARIOS: readonly Scenario[] = [
       await administer(server.url, `alter system set default_tablespace = 'small'`);
       await administer(server.url, 'select pg_reload_conf()');
     },
-    async act({ disk }) {
+    async act({ disk, feed }) {
+      // Claims and ends need new pages, too; with nothing to do a worker would never ask for one.
+      await feed.backlog(BACKLOG);
       await disk?.fill();
       await sleep(FAULT_MS);
       await disk?.free();
@@ -169,8 +179,8 @@ async function runScenario(scenario: Scenario) {
     const data = await dataFolder(server);
     if (disk !== undefined) await scenario.onto?.(server, disk, data);
     return await inWorld(server, (world) =>
-      underLoad(world, join(folder, 'journal'), join(dirname(data), 'postgres.log'), scenario.mark, () =>
-        scenario.act({ server, disk, db: world.db }),
+      underLoad(world, join(folder, 'journal'), join(dirname(data), 'postgres.log'), scenario.mark, (feed) =>
+        scenario.act({ server, disk, db: world.db, feed }),
       ),
     );
   } finally {
@@ -197,7 +207,7 @@ async function underLoad(
   journal: string,
   log: string,
   mark: RegExp,
-  act: () => Promise<void>,
+  act: (feed: Feed) => Promise<void>,
 ) {
   await db.pool.query('create table orders (key text primary key)');
   // The judge in the database is no part of what the role may do.
@@ -223,7 +233,7 @@ async function underLoad(
   try {
     await until('there is load', async () => (await done()) > PER_SECOND, { everyMs: 100 });
     const before = await rate();
-    await act();
+    await act(feed);
     const endedAt = performance.now();
     while (ratio < 0.95 && performance.now() - endedAt < RECOVER_WITHIN_MS)
       ratio = (await rate().catch(() => 0)) / before;
@@ -249,7 +259,7 @@ async function underLoad(
 }
 
 /** Orders with their jobs at a steady rate, by someone who keeps a journal; what is refused is not put in later. */
-function startFeed(url: string, path: string): { stop(): Promise<void> } {
+function startFeed(url: string, path: string): Feed {
   const pool = new pg.Pool({
     ...{ connectionString: url, max: 2, connectionTimeoutMillis: 2_000, statement_timeout: 5_000 },
   });
@@ -290,6 +300,7 @@ function startFeed(url: string, path: string): { stop(): Promise<void> } {
     journal.close();
   })();
   return {
+    backlog: (count) => put(Array.from({ length: count }, (_, n) => `b${n}`)),
     async stop() {
       stopped = true;
       await loop;
