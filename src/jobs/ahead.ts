@@ -78,3 +78,24 @@ export class Ahead {
     return this.#waiting.splice(0);
   }
 }
+
+/** Claimed on its last attempt: when its process dies, it is dead, begun or not. */
+export const isLastAttempt = ({ job }: Run): boolean => job.attempt >= job.maxAttempts;
+
+/**
+ * Who begins now in `slots` of them, who waits for one, and who must not wait: those on their last attempt come first, since one
+ * that waited when its process died would be dead without ever having been begun.
+ */
+export function parted(
+  runs: readonly Run[],
+  slots: number,
+): { readonly begun: Run[]; readonly waiting: Run[]; readonly mustNotWait: Run[] } {
+  const last = runs.filter(isLastAttempt);
+  const others = last.length === 0 ? runs : runs.filter((run) => !isLastAttempt(run));
+  const forOthers = Math.max(0, slots - last.length);
+  return {
+    begun: [...last.slice(0, slots), ...others.slice(0, forOthers)],
+    waiting: others.slice(forOthers),
+    mustNotWait: last.slice(slots),
+  };
+}

@@ -13,9 +13,14 @@ export interface Kind {
   readonly ramp: FailureRamp;
   /** Its jobs may be claimed before there is a slot for them: nothing else of it counts them, and they may run again. */
   readonly early: boolean;
+  /** When one of its jobs was last claimed for its last attempt (monotonic ms). */
+  lastAttemptAt: number;
   /** Claimed and not yet ended. */
   running: number;
 }
+
+/** A kind with jobs on their last attempt has none claimed before there is a slot for so long. */
+const LAST_ATTEMPT_MS = 10_000;
 
 export interface KindDefaults {
   /** Of the worker: no kind has more slots. */
@@ -51,16 +56,26 @@ export class Kinds {
    * What each kind may still take, beginning with another kind each time so that none starves behind another. `early`: so many
    * may come before there is a slot.
    */
-  demands(early: number): KindDemand[] {
+  demands(early: number, nowMs: number): KindDemand[] {
     const kinds = [...this.#kinds];
     this.#rotation = (this.#rotation + 1) % kinds.length;
     return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
       .map(([kind, entry]) => {
         const { ramp, running } = entry;
-        const more = entry.early && ramp.slots >= this.defaults.concurrency ? early : 0;
+        const more = this.#mayWait(entry, nowMs) ? early : 0;
         return demandOf(kind, entry, ramp.slots - running + more);
       })
       .filter((demand) => demand.limit > 0);
+  }
+
+  /** Is there a kind of which more may be claimed than there are slots for? */
+  someMayWait(nowMs: number): boolean {
+    for (const entry of this.#kinds.values()) if (this.#mayWait(entry, nowMs)) return true;
+    return false;
+  }
+
+  #mayWait({ early, lastAttemptAt, ramp }: Kind, nowMs: number): boolean {
+    return early && nowMs - lastAttemptAt >= LAST_ATTEMPT_MS && ramp.slots >= this.defaults.concurrency;
   }
 
   /** One of each, whatever runs. */
@@ -80,6 +95,7 @@ function newKind(
     keepDone: options.keepDone ?? keepDone,
     ramp: new FailureRamp(options.concurrency ?? concurrency),
     early: options.concurrency === undefined && rule === undefined && options.onLeaseExpired !== 'park',
+    lastAttemptAt: Number.NEGATIVE_INFINITY,
     running: 0,
   };
 }

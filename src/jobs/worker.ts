@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
-import { Ahead, MAX_AHEAD_MS } from './ahead.js';
+import { Ahead, isLastAttempt, MAX_AHEAD_MS, parted } from './ahead.js';
 import { ClaimStart } from './claim-start.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
@@ -70,6 +70,8 @@ export function createWorker(options: WorkerOptions): Worker {
 interface Claim extends ClaimOrder {
   /** As many as there can come at most. */
   readonly asked: number;
+  /** So many of them have a slot. */
+  readonly slots: number;
 }
 
 /** Something may have been left behind: in all, or of one kind. */
@@ -283,10 +285,11 @@ class JobWorker implements Worker {
     }
     this.#claimsSoon = true;
     const now = performance.now();
-    const most = this.#fullClaims > 0 && this.#concurrency < MANY ? this.#ahead.most(now) : 0;
-    const free = this.#freeSlots(now) + most - this.#ahead.size;
+    const most = this.#mayLookAhead(now) ? this.#ahead.most(now) : 0;
+    const slots = this.#freeSlots(now) - this.#ahead.size;
+    const free = slots + most;
     // Half of them are there still: enough until the next claim has come.
-    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#kinds.demands(most);
+    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#kinds.demands(most, now);
     if (demands.length === 0) return this.#slotFreed.wait(this.#waitMs());
     const sinceMs = now - this.#lastClaimAt;
     if (this.#executing.size + this.#ahead.size > 0 && free < this.#concurrency / 2) {
@@ -303,7 +306,7 @@ class JobWorker implements Worker {
       demands.reduce((sum, demand) => sum + demand.limit, 0),
     );
     const claim = {
-      ...{ demands, total: wanted, asked, worker: this.#name, leaseMs: this.#leaseMs },
+      ...{ demands, total: wanted, asked, slots, worker: this.#name, leaseMs: this.#leaseMs },
       ...this.#start.next(this.#lastClaimAt, this.#fullClaims > 0),
     };
     const claimed = await (wanted < MANY ? this.#claimFew(claim) : this.#claimMany(claim));
@@ -322,6 +325,11 @@ class JobWorker implements Worker {
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
+  }
+
+  /** A backlog of jobs that may wait here for a slot. */
+  #mayLookAhead(nowMs: number): boolean {
+    return this.#fullClaims > 0 && this.#concurrency < MANY && this.#kinds.someMayWait(nowMs);
   }
 
   #freeSlots(nowMs: number): number {
@@ -355,7 +363,7 @@ class JobWorker implements Worker {
     const rows = completionsOf(ended);
     let finished: readonly string[] = [];
     try {
-      const jobs = await this.#claim(async ({ keeping }) => {
+      const jobs = await this.#claim(claim.slots, async ({ keeping }) => {
         const answer = await this.#store.finishAndClaim(keeping, rows, claim);
         finished = answer.finished;
         return answer.jobs;
@@ -372,12 +380,15 @@ class JobWorker implements Worker {
     }
   }
 
-  /** Claims, and has the jobs started. Local deadlines count from before the request. */
-  async #claim(ask: (db: Patient) => Promise<readonly ClaimedJob[]>): Promise<readonly ClaimedJob[]> {
+  /** Claims, and has as many started as have a slot. Local deadlines count from before the request. */
+  async #claim(
+    slots: number,
+    ask: (db: Patient) => Promise<readonly ClaimedJob[]>,
+  ): Promise<readonly ClaimedJob[]> {
     const sentAt = performance.now();
     const jobs = await this.#answer(ask(this.#db), (late) => late);
     if (jobs.length === 0) return jobs;
-    const begun = this.#beginOrKeep(this.#take(jobs, sentAt));
+    const begun = this.#beginOrKeep(this.#take(jobs, sentAt), slots);
     // Not before the event loop's next turn: by then the next claim is on its way, so one batch runs while the next is
     // fetched. Two loops that claimed side by side were no faster and cost the server 1.3 us a job more, since each
     // steps over the rows that the other is locking.
@@ -436,19 +447,24 @@ class JobWorker implements Worker {
 
   #begin(job: ClaimedJob, deadlineAt: number): Run {
     const run = new Run(job, deadlineAt, this.#log, this.#store, this.#db);
+    const kind = this.#kinds.of(job.kind);
     this.#leases.add(run);
-    this.#kinds.of(job.kind).running += 1;
+    kind.running += 1;
+    if (isLastAttempt(run)) kind.lastAttemptAt = performance.now();
     return run;
   }
 
   /** Those for which there is a slot; the rest waits for one. */
-  #beginOrKeep(runs: readonly Run[]): readonly Run[] {
+  #beginOrKeep(runs: readonly Run[], slots: number): readonly Run[] {
     const now = performance.now();
-    // What was claimed without looking ahead has its slots, come what may.
-    const slots = this.#fullClaims === 0 ? runs.length : Math.max(0, this.#freeSlots(now));
-    const begun = runs.slice(0, slots);
+    // Slots that were free when it was sent are there still, and since then some may have become free.
+    const { begun, waiting, mustNotWait } = parted(runs, Math.max(slots, this.#freeSlots(now)));
     for (const run of begun) this.#executing.add(run);
-    this.#ahead.put(runs.slice(slots), now);
+    this.#ahead.put(waiting, now);
+    if (mustNotWait.length > 0) {
+      const before = this.#begun;
+      this.#begun = this.#giveBackUnbegun(mustNotWait).then(() => before);
+    }
     return begun;
   }
 
@@ -462,9 +478,11 @@ class JobWorker implements Worker {
     }
   }
 
-  /** None of them was begun. */
   async #giveBackAhead(): Promise<void> {
-    const runs = this.#ahead.empty();
+    await this.#giveBackUnbegun(this.#ahead.empty());
+  }
+
+  async #giveBackUnbegun(runs: readonly Run[]): Promise<void> {
     for (const run of runs) this.#kinds.of(run.job.kind).running -= 1;
     await this.#giveBack(runs);
   }
@@ -503,7 +521,7 @@ class JobWorker implements Worker {
       return true;
     }
     const all = this.#kinds.oneOfEach();
-    const claimed = await this.#claim(async (db) => {
+    const claimed = await this.#claim(1, async (db) => {
       const job = await this.#store.claimSolo(db, all, this.#name, this.#leaseMs);
       return job === null ? [] : [job];
     });

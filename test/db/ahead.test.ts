@@ -1,5 +1,6 @@
 /** Jobs that a worker claims before it has a slot for them: begun in turn, given back unharmed, and never those that must not wait. */
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import type { EnqueueOptions } from '../../src/enqueue.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
@@ -19,15 +20,15 @@ afterEach(async () => {
 });
 
 /** Quick jobs of kind `a` until one that never ends is in every slot. Answers the worker, and what lets them end. */
-async function full(options: Partial<TestWorkerOptions> = {}): Promise<[TestWorker, () => void]> {
+async function full(long: EnqueueOptions = {}): Promise<[TestWorker, () => void]> {
   let end = (): void => {};
   const gate = new Promise<void>((resolve) => {
     end = resolve;
   });
   await db.put('a', Array(300).fill('quick'));
-  await db.put('a', Array(100).fill('long'));
+  await db.put('a', Array(100).fill('long'), long);
   const handle = ({ payload }: { readonly payload: unknown }) => (payload === 'long' ? gate : undefined);
-  const worker = work({ handlers: { a: handle }, ...options });
+  const worker = work({ handlers: { a: handle } });
   await until('every slot is taken', () => worker.running === 10 && worker.settled().length === 300);
   return [worker, end];
 }
@@ -66,12 +67,26 @@ test('a worker that stops gives back what waits, attempts included', async () =>
   expect(rows).toEqual([{ most: 0 }]);
 });
 
+test('what is on its last attempt does not wait: a process that dies would leave it dead without a start', async () => {
+  const [worker, end] = await full({ maxAttempts: 1 });
+  await until('only what runs is held', async () => (await running()) === 10);
+  const { rows } = await db.pool.query(
+    `select max(attempts)::int as most from unbroker.jobs where state = 'ready'`,
+  );
+  expect(rows).toEqual([{ most: 0 }]);
+  end();
+  await worker.untilEnded(400);
+  expect(await db.states()).toEqual({ done: 400 });
+  expect(worker.lost()).toEqual([]);
+});
+
 test.each([
-  ['a limit of its own', { concurrency: 10 }],
-  ['jobs that must not run twice unasked', { onLeaseExpired: 'park' as const }],
-])('a kind with %s has no more claimed than run', async (_what, kind) => {
+  ['a limit of its own', { concurrency: 10 }, {}],
+  ['jobs that must not run twice unasked', { onLeaseExpired: 'park' as const }, {}],
+  ['jobs on their last attempt', {}, { maxAttempts: 1 }],
+])('a kind with %s has no more claimed than run', async (_what, kind, options) => {
   let most = 0;
-  await db.put('a', Array(200).fill(0));
+  await db.put('a', Array(200).fill(0), options);
   const worker = work({
     handlers: { a: { handle: () => undefined, ...kind } },
     onEvent: (event) => {

@@ -1,9 +1,10 @@
 /** How many jobs may be claimed before there is a slot for them. */
 import { expect, test } from 'vitest';
-import { Ahead, MAX_AHEAD_MS } from '../../src/jobs/ahead.js';
+import { Ahead, MAX_AHEAD_MS, parted } from '../../src/jobs/ahead.js';
 import type { Run } from '../../src/jobs/handler.js';
 
-const run = (id: number): Run => ({ job: { id: String(id) } }) as unknown as Run;
+const run = (id: number, attempt = 1): Run =>
+  ({ job: { id: String(id), attempt, maxAttempts: 3 } }) as unknown as Run;
 
 /** `jobs` ended within `ms`. */
 function after(slots: number, jobs: number, ms: number): Ahead {
@@ -39,3 +40,19 @@ test('begun in the order in which they came; given back all at once when nothing
   expect(ahead.size).toBe(0);
   expect(ahead.stale(1e9)).toBe(false);
 });
+
+test.each([
+  [2, '3,5', '1,2,4', ''],
+  [1, '3', '1,2,4', '5'],
+  [0, '', '1,2,4', '3,5'],
+  [4, '3,5,1,2', '4', ''],
+  [9, '3,5,1,2,4', '', ''],
+])(
+  'of five with two on their last attempt and %i slots these begin first: %s',
+  (slots, begun, waiting, back) => {
+    const runs = [run(1), run(2), run(3, 3), run(4, 2), run(5, 3)];
+    const ids = (some: readonly Run[]): string => some.map(({ job }) => job.id).join();
+    const parts = parted(runs, slots);
+    expect([ids(parts.begun), ids(parts.waiting), ids(parts.mustNotWait)]).toEqual([begun, waiting, back]);
+  },
+);
