@@ -45,14 +45,14 @@ interface Scenario {
   /** What the server's log says of it: a fault that did not bite proves nothing. */
   readonly mark: RegExp;
   /** Why it cannot be done here; null when it can. */
-  missing(): string | null;
+  missing(): Promise<string | null>;
   /** Puts a part of the server on a disk of its own. */
   onto?(server: PostgresServer, disk: SmallDisk, data: string): Promise<void>;
   /** Comes, lasts and is gone when it resolves. */
   act(stage: Stage): Promise<void>;
 }
 
-const nothing = (): null => null;
+const nothing = async (): Promise<null> => null;
 
 /** A server that gave up is started again by its operator, once there is room. */
 async function backAgain(server: PostgresServer): Promise<void> {
@@ -185,7 +185,7 @@ async function runScenario(scenario: Scenario) {
     );
   } finally {
     await server.close();
-    disk?.close();
+    await disk?.close();
     rmSync(folder, { recursive: true, force: true });
   }
 }
@@ -317,7 +317,7 @@ export async function faultsDatabase({ long }: { readonly long: boolean }): Prom
     ...{ extra: 0, stale: 0, failed: 0 },
   };
   for (const scenario of SCENARIOS) {
-    const missing = scenario.missing();
+    const missing = await scenario.missing();
     if (missing !== null) {
       skipped.push(`${scenario.name}: ${missing}`);
       continue;

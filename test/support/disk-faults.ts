@@ -2,7 +2,8 @@
  * What a disk does to a private Postgres: it is full for a while, and its syncs fail. Both need rights that a container
  * may refuse, which is told, by name, before anything is started. It knows nothing of our tables.
  */
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmdirSync, statfsSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -21,7 +22,7 @@ export interface SmallDisk {
   /** There is room again. */
   free(): Promise<void>;
   /** To be called when nothing runs on it any more. */
-  close(): void;
+  close(): Promise<void>;
 }
 
 /** A file system of its own in memory that Postgres' account may write. Throws where mounts are refused. */
@@ -36,35 +37,39 @@ export function mountSmallDisk(): SmallDisk {
     rmdirSync(path);
     throw error;
   }
-  let open = true;
-  const close = (): void => {
-    if (!open) return;
-    open = false;
-    execFileSync('umount', ['--lazy', path], { stdio: 'pipe' });
-    rmdirSync(path);
-  };
-  process.once('exit', close);
+  // Ended with us, however we end: a kill -9 would leave the mount behind for ever.
+  const keeper = spawn('sh', ['-c', 'cat; umount --lazy "$0" && rmdir "$0"', path], {
+    ...{ detached: true, stdio: ['pipe', 'ignore', 'ignore'], cwd: '/' },
+  });
+  keeper.unref();
+  const gone = once(keeper, 'exit');
   const resize = (size: string) => run('mount', ['-o', `remount,size=${size}`, path]);
   return {
-    ...{ path, close },
+    path,
     // Smaller than what is on it is refused: it may have grown since it was asked.
     async fill() {
       await until('the disk is full', async () => {
         const { blocks, bfree, bsize } = statfsSync(path);
-        return resize(String((blocks - bfree) * bsize)).then(
+        // Nothing would be no limit.
+        return resize(String(Math.max(1, blocks - bfree) * bsize)).then(
           () => true,
           () => false,
         );
       });
     },
     free: async () => void (await resize(ROOMY)),
+    async close() {
+      keeper.ref();
+      keeper.stdin.end();
+      await gone;
+    },
   };
 }
 
 /** Why no disk can be mounted here; null when one can. */
-export function noMount(): string | null {
+export async function noMount(): Promise<string | null> {
   try {
-    mountSmallDisk().close();
+    await mountSmallDisk().close();
     return null;
   } catch {
     return 'mounting is refused';
@@ -72,27 +77,35 @@ export function noMount(): string | null {
 }
 
 /** Why no call can be made to fail here; null when one can. */
-export function noInjection(): string | null {
+export async function noInjection(): Promise<string | null> {
   if (foldersWith('strace').length === 0) return 'no strace';
+  const sleeper = startProcess('sleep', ['60']);
   try {
-    execFileSync('strace', ['-qq', '-e', 'inject=fsync:error=EIO', '-e', 'trace=fsync', 'true'], {
-      stdio: 'pipe',
-    });
-    return null;
-  } catch {
-    return 'tracing is refused';
+    const failing = await failSyncs([sleeper.pid]);
+    const attached = failing.attached();
+    await failing.end();
+    return attached ? null : 'tracing is refused';
+  } finally {
+    await sleeper.kill();
   }
 }
 
+export interface FailingSyncs {
+  /** False when the tracer gave up. */
+  attached(): boolean;
+  end(): Promise<void>;
+}
+
 /** Every sync of these processes fails with EIO until they end or `end` is called. */
-export async function failSyncs(pids: readonly number[]): Promise<{ end(): Promise<void> }> {
+export async function failSyncs(pids: readonly number[]): Promise<FailingSyncs> {
   const calls = 'fsync,fdatasync';
   const tracer = startProcess('strace', [
     ...['-f', '-e', `trace=${calls}`, '-e', `inject=${calls}:error=EIO`],
     ...pids.flatMap((pid) => ['-p', String(pid)]),
   ]);
-  await Promise.race([tracer.waitFor(/attached/), tracer.exit]);
+  await Promise.race([tracer.waitFor(/attached/).catch(() => undefined), tracer.exit]);
   return {
+    attached: () => tracer.running,
     async end() {
       // Not SIGKILL: what is traced would stay stopped.
       if (tracer.running) await tracer.kill('SIGINT');
