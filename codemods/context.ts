@@ -17,7 +17,7 @@ import { idiomOf } from './transactions/idioms.js';
 import { classifySql } from './transactions/sql.js';
 
 /** Roles of a transaction, or of what may be one, that a caller passes in. */
-const HANDLES = new Set(['trx', 'tx', 'manager', 'runner', 'transaction', 'em', 'task']);
+const HANDLES = new Set(['trx', 'tx', 'part', 'manager', 'runner', 'transaction', 'em', 'task']);
 
 export class Contexts {
   constructor(

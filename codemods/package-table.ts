@@ -15,7 +15,7 @@ export interface PackageTable {
   readonly members?: Readonly<Record<string, string>>;
   /** Properties that are values of another package's. */
   readonly foreign?: Readonly<Record<string, { readonly pkg: string; readonly what: string }>>;
-  /** What a part of a value is: `Pick<Pool, 'query'>` takes a client as well, and then whoever hands it over commits. */
+  /** What a part of a value is: `Pick<Pool, 'query'>` takes a client as well, and then whoever hands it over commits. It proves no transaction. */
   readonly parts?: Readonly<Record<string, string>>;
   /** Calls that run a callback in a transaction, to the role of the callback's first parameter. */
   readonly callbacks?: Readonly<Record<string, string>>;

@@ -23,7 +23,7 @@ import type { PoolQuery } from './pg-pool.js';
 import type { Key } from './scope.js';
 
 const MAX_DEPTH = 4;
-const HANDLES = new Set(['trx', 'tx', 'runner', 'manager', 'transaction', 'em', 'task', 'client']);
+const HANDLES = new Set(['trx', 'tx', 'part', 'runner', 'manager', 'transaction', 'em', 'task', 'client']);
 
 interface Path {
   readonly family: Family;

@@ -18,7 +18,7 @@ export const kysely: Idiom = {
       ControlledTransactionBuilder: 'begin-builder',
       RawBuilder: 'raw',
     },
-    parts: { db: 'trx', trx: 'trx' },
+    parts: { db: 'part', trx: 'part', part: 'part' },
     calls: {
       'db.transaction': 'tx-builder',
       'tx-builder.setIsolationLevel': 'tx-builder',
