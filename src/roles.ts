@@ -78,8 +78,8 @@ export function roleSql(schema: string, names: RoleNames, { create = false }: Ro
       `revoke all on all tables in schema ${s} from ${name}`,
       `revoke all on all sequences in schema ${s} from ${name}`,
       `grant usage on schema ${s} to ${name}`,
-      // Each runs with its caller's rights.
-      `grant execute on all functions in schema ${s} to ${name}`,
+      // Each runs with its caller's rights. Routines: functions, and procedures.
+      `grant execute on all routines in schema ${s} to ${name}`,
     ]),
     ...given.flatMap(({ role, name }) => grants(s, role, name)),
   ];

@@ -5,7 +5,13 @@
 
 /** Answers how to hear them no more. */
 export function hearEnd(interrupted: () => void, terminated: () => void = interrupted): () => void {
-  const heard = { SIGINT: interrupted, SIGTERM: terminated, SIGHUP: terminated };
+  let hungUp = false;
+  // Once: a shell passes on its terminal's hangup, and the kernel says it again when the shell is gone. A second signal ends at once.
+  const hangUp = (): void => {
+    if (!hungUp) terminated();
+    hungUp = true;
+  };
+  const heard = { SIGINT: interrupted, SIGTERM: terminated, SIGHUP: hangUp };
   const each = Object.entries(heard) as [keyof typeof heard, () => void][];
   for (const [signal, listener] of each) process.on(signal, listener);
   return () => {

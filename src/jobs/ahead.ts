@@ -90,12 +90,13 @@ export function parted(
   runs: readonly Run[],
   slots: number,
 ): { readonly begun: Run[]; readonly waiting: Run[]; readonly mustNotWait: Run[] } {
+  const free = Math.max(0, slots);
   const last = runs.filter(isLastAttempt);
   const others = last.length === 0 ? runs : runs.filter((run) => !isLastAttempt(run));
-  const forOthers = Math.max(0, slots - last.length);
+  const forOthers = Math.max(0, free - last.length);
   return {
-    begun: [...last.slice(0, slots), ...others.slice(0, forOthers)],
+    begun: [...last.slice(0, free), ...others.slice(0, forOthers)],
     waiting: others.slice(forOthers),
-    mustNotWait: last.slice(slots),
+    mustNotWait: last.slice(free),
   };
 }

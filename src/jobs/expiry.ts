@@ -3,7 +3,7 @@
  * look at it; a drain or bridge writes a message's own expiry into `origin`, where every worker looks before a start.
  */
 import type { Json } from './job.js';
-import { Discard } from './settle.js';
+import { Discard, Snooze } from './settle.js';
 
 /**
  * Epoch ms by the database's clock. A worker whose own is two hours ahead would else give up what is in time; asked only when
@@ -11,10 +11,12 @@ import { Discard } from './settle.js';
  */
 export type Clock = () => Promise<number>;
 
+const ASK_AGAIN_MS = 1_000;
+
 /** Rejects with Discard `expired` when `expiresAt` of the headers has passed. What is no time is not looked at. */
 export async function refuseExpired(headers: Json, clock: Clock): Promise<void> {
   const atMs = expiryMs(memberOf(headers, 'expiresAt'));
-  if (!Number.isNaN(atMs) && atMs <= (await clock()))
+  if (!Number.isNaN(atMs) && atMs <= (await timeOf(clock)))
     throw new Discard('it expired before it could be sent', 'expired');
 }
 
@@ -29,8 +31,15 @@ export function expiryOfOrigin(headers: Json): string | undefined {
 
 /** Rejects with Discard `expired` when this time, as `expiryOfOrigin` gave it, has passed. */
 export async function refuseExpiredAt(expiresAt: string, clock: Clock): Promise<void> {
-  if (expiryMs(expiresAt) <= (await clock()))
+  if (expiryMs(expiresAt) <= (await timeOf(clock)))
     throw new Discard(`it expired at ${expiresAt} by its own expiry, before it was started`, 'expired');
+}
+
+/** A database that does not answer is no attempt: nothing has begun. */
+async function timeOf(clock: Clock): Promise<number> {
+  return clock().catch(() => {
+    throw new Snooze(ASK_AGAIN_MS);
+  });
 }
 
 function memberOf(value: Json | undefined, name: string): Json | undefined {

@@ -96,8 +96,17 @@ function isPool(db: Queryable): db is Pool {
  * by default.
  */
 export function isConflict(error: unknown): boolean {
-  const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
-  return code === '40001' || code === '40P01';
+  return ['40001', '40P01'].includes(codeOf(error));
+}
+
+/** A function that is not there (42883) or not granted (42501): this package is newer than the schema or its roles. */
+export function isOutOfReach(error: unknown): boolean {
+  return ['42883', '42501'].includes(codeOf(error));
+}
+
+/** Its SQLSTATE or Node's word, or ''. */
+export function codeOf(error: unknown): string {
+  return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
 }
 
 /**

@@ -6,6 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
+import { codeOf, isOutOfReach } from './patience.js';
 import type { Outcome } from './settle.js';
 import type { Completion, Held, Store } from './store.js';
 
@@ -206,7 +207,7 @@ export class Settler {
       return this.#oneByOne(as, refused);
     } catch (error) {
       onError(error);
-      if (!isInTransaction(error)) return [...same];
+      if (!isInTransaction(error) && !isOutOfReach(error)) return [...same];
       this.#calls = false;
       return this.#oneByOne(as, same);
     }
@@ -297,8 +298,4 @@ const isInTransaction = (error: unknown): boolean => codeOf(error) === '2D000';
 /** SQLSTATE classes 22, 23 (data, constraints), 54 (limits), P0 (a trigger's): asking the same again will not help. */
 function isRefusal(error: unknown): boolean {
   return /^(22|23|54|P0)...$/.test(codeOf(error));
-}
-
-function codeOf(error: unknown): string {
-  return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
 }

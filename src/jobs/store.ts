@@ -24,6 +24,7 @@ import type {
   RetryPolicy,
 } from './job.js';
 import { LIMITS } from './job.js';
+import { isOutOfReach } from './patience.js';
 import type { FinishedRow, WalkPosition } from './retention.js';
 import { scheduleStore } from './schedule-store.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
@@ -597,8 +598,14 @@ export function createStore(schema: string = DEFAULT_SCHEMA) {
       const [first] = held;
       if (first === undefined || held.length > 1) return joinedIds(keeping, sql.finish, completions(held));
       const values = [first.id, first.leaseToken, first.resultText];
-      const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
-      return answer?.written === true ? [first.id] : [];
+      try {
+        const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
+        return answer?.written === true ? [first.id] : [];
+      } catch (error) {
+        // A schema that is migrated later than its workers: what ran shall not run again for that.
+        if (!isOutOfReach(error)) throw error;
+        return joinedIds(keeping, sql.finish, completions(held));
+      }
     },
 
     /** Each in a transaction of its own: what became of them, in the order given. `keeping` is in no transaction. */

@@ -28,6 +28,8 @@ export interface WakeOptions {
 
 /** How long one announcement counts; renewed at a third of it. A worker that dies is notified in vain that long. */
 const ANNOUNCE_MS = 15_000;
+/** So often at least a worker that sleeps looks, and says it again. */
+export const MAX_SLEEP_MS = ANNOUNCE_MS / 3;
 /** After that, no enqueuer that was committed soon goes by what it was told before the announcement. */
 const LOOK_AGAIN_MS = 3 * LOOK_EVERY_MS;
 /** A notification of our own must come back within this, or nobody's does. */
@@ -82,7 +84,7 @@ export class Wake {
   async asleep(quiet: boolean): Promise<boolean> {
     const { store, db, worker } = this.#options;
     const now = performance.now();
-    if (!this.#hears || this.#stormy() || now - this.#announcedAt < ANNOUNCE_MS / 3) return false;
+    if (!this.#hears || this.#stormy() || now - this.#announcedAt < MAX_SLEEP_MS) return false;
     const first = now - this.#announcedAt >= ANNOUNCE_MS;
     if (first && !quiet) return false;
     await store.sleepUntil(db, worker, ANNOUNCE_MS);

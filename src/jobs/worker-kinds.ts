@@ -11,7 +11,7 @@ export interface Kind {
   readonly rule: KindRule | undefined;
   readonly keepDone: boolean;
   readonly ramp: FailureRamp;
-  /** Its jobs may be claimed before there is a slot for them: nothing else of it counts them, and they may run again. */
+  /** More of it may be claimed than there are slots: nothing else counts them. */
   readonly early: boolean;
   /** When one of its jobs was last claimed for its last attempt (monotonic ms). */
   lastAttemptAt: number;
@@ -19,7 +19,7 @@ export interface Kind {
   running: number;
 }
 
-/** A kind with jobs on their last attempt has none claimed before there is a slot for so long. */
+/** So long after a job was claimed for its last attempt, none waits for a slot. */
 const LAST_ATTEMPT_MS = 10_000;
 
 export interface KindDefaults {
@@ -56,26 +56,33 @@ export class Kinds {
    * What each kind may still take, beginning with another kind each time so that none starves behind another. `early`: so many
    * may come before there is a slot.
    */
-  demands(early: number, nowMs: number): KindDemand[] {
+  demands(early: number): KindDemand[] {
     const kinds = [...this.#kinds];
     this.#rotation = (this.#rotation + 1) % kinds.length;
     return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
       .map(([kind, entry]) => {
         const { ramp, running } = entry;
-        const more = this.#mayWait(entry, nowMs) ? early : 0;
-        return demandOf(kind, entry, ramp.slots - running + more);
+        return demandOf(kind, entry, ramp.slots - running + (this.#mayTakeMore(entry) ? early : 0));
       })
       .filter((demand) => demand.limit > 0);
   }
 
-  /** Is there a kind of which more may be claimed than there are slots for? */
-  someMayWait(nowMs: number): boolean {
-    for (const entry of this.#kinds.values()) if (this.#mayWait(entry, nowMs)) return true;
-    return false;
+  /**
+   * May jobs wait here for a slot? Not while there is a kind whose jobs must not: it would come to nothing beside others that take each
+   * slot as it frees up.
+   */
+  mayLookAhead(nowMs: number): boolean {
+    let some = false;
+    for (const entry of this.#kinds.values()) {
+      if (entry.options.onLeaseExpired === 'park' || nowMs - entry.lastAttemptAt < LAST_ATTEMPT_MS)
+        return false;
+      some ||= this.#mayTakeMore(entry);
+    }
+    return some;
   }
 
-  #mayWait({ early, lastAttemptAt, ramp }: Kind, nowMs: number): boolean {
-    return early && nowMs - lastAttemptAt >= LAST_ATTEMPT_MS && ramp.slots >= this.defaults.concurrency;
+  #mayTakeMore({ early, ramp }: Kind): boolean {
+    return early && ramp.slots >= this.defaults.concurrency;
   }
 
   /** One of each, whatever runs. */
@@ -94,7 +101,7 @@ function newKind(
     ...{ options, rule },
     keepDone: options.keepDone ?? keepDone,
     ramp: new FailureRamp(options.concurrency ?? concurrency),
-    early: options.concurrency === undefined && rule === undefined && options.onLeaseExpired !== 'park',
+    early: options.concurrency === undefined && rule === undefined,
     lastAttemptAt: Number.NEGATIVE_INFINITY,
     running: 0,
   };

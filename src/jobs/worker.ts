@@ -21,7 +21,7 @@ import { SoloPatience } from './solo.js';
 import { type ClaimOrder, createStore, type Store } from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
-import { Wake } from './wake.js';
+import { MAX_SLEEP_MS, Wake } from './wake.js';
 import type { Worker, WorkerEvent, WorkerOptions } from './worker-face.js';
 import { Kinds } from './worker-kinds.js';
 import {
@@ -265,6 +265,7 @@ class JobWorker implements Worker {
           continue;
         }
         this.#return.lost();
+        this.#fullClaims = 0;
         // Jittered, so that a fleet does not come back in step.
         await this.#nudged.wait(backoffMs * (0.5 + Math.random()));
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
@@ -289,7 +290,7 @@ class JobWorker implements Worker {
     const slots = this.#freeSlots(now) - this.#ahead.size;
     const free = slots + most;
     // Half of them are there still: enough until the next claim has come.
-    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#kinds.demands(most, now);
+    const demands = free <= 0 || this.#ahead.size > most / 2 ? [] : this.#kinds.demands(most);
     if (demands.length === 0) return this.#slotFreed.wait(this.#waitMs());
     const sinceMs = now - this.#lastClaimAt;
     if (this.#executing.size + this.#ahead.size > 0 && free < this.#concurrency / 2) {
@@ -320,16 +321,16 @@ class JobWorker implements Worker {
     // Said just now: one more look, for what was enqueued while nobody was to be notified.
     const quietMs = performance.now() - this.#start.lastJobAt;
     if (claimed === 0 && (await this.#wakeUp?.asleep(quietMs >= QUIET_MS))) return;
-    const pollMs = this.#wakeUp?.listening ? this.#pollMs : this.#idlePollMs;
+    const pollMs = this.#wakeUp?.listening ? Math.min(this.#pollMs, MAX_SLEEP_MS) : this.#idlePollMs;
     const waitMs = Math.min(pollMs, this.#wakeUp?.lookAgainMs || pollMs);
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
     this.#idlePollMs = Math.min(this.#idlePollMs * 2, this.#pollMs);
   }
 
-  /** A backlog of jobs that may wait here for a slot. */
+  /** Is there a backlog of jobs that may wait here for a slot? */
   #mayLookAhead(nowMs: number): boolean {
-    return this.#fullClaims > 0 && this.#concurrency < MANY && this.#kinds.someMayWait(nowMs);
+    return this.#fullClaims > 0 && this.#concurrency < MANY && this.#kinds.mayLookAhead(nowMs);
   }
 
   #freeSlots(nowMs: number): number {

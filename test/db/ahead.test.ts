@@ -81,18 +81,25 @@ test('what is on its last attempt does not wait: a process that dies would leave
 });
 
 test.each([
-  ['a limit of its own', { concurrency: 10 }, {}],
-  ['jobs that must not run twice unasked', { onLeaseExpired: 'park' as const }, {}],
-  ['jobs on their last attempt', {}, { maxAttempts: 1 }],
-])('a kind with %s has no more claimed than run', async (_what, kind, options) => {
+  ['a limit of its own', { concurrency: 10 }, {}, []],
+  ['jobs that must not run twice unasked', { onLeaseExpired: 'park' as const }, {}, []],
+  ['jobs on their last attempt', {}, { maxAttempts: 1 }, []],
+  ['a neighbour whose jobs must not run twice unasked', {}, {}, ['p']],
+])('a kind with %s has no more claimed than run', async (_what, kind, options, parking) => {
   let most = 0;
   await db.put('a', Array(200).fill(0), options);
+  for (const neighbour of parking) await db.put(neighbour, Array(100).fill(0));
   const worker = work({
-    handlers: { a: { handle: () => undefined, ...kind } },
+    handlers: {
+      a: { handle: () => undefined, ...kind },
+      ...Object.fromEntries(
+        parking.map((name) => [name, { handle: () => undefined, onLeaseExpired: 'park' as const }]),
+      ),
+    },
     onEvent: (event) => {
       if (event.type === 'claimed') most = Math.max(most, event.jobs.length);
     },
   });
-  await worker.untilEnded(200);
+  await worker.untilEnded(200 + 100 * parking.length);
   expect(most).toBeLessThanOrEqual(10);
 });

@@ -147,6 +147,15 @@ test('nobody can hand on what was granted', async () => {
   expect((await db.pool.query<{ open: boolean }>(open)).rows[0]?.open).toBe(false);
 });
 
+test('where nothing is granted to everybody a worker may call functions and procedures alike', async () => {
+  const { rows } = await db.pool.query<{ name: string }>(`
+select oid::regprocedure::text as name from pg_proc
+where pronamespace = 'unbroker'::regnamespace and prokind in ('f', 'p')
+  and not exists (select from aclexplode(proacl) as given
+    where given.grantee = '${nameOf('worker')}'::regrole and given.privilege_type = 'EXECUTE')`);
+  expect(rows).toEqual([]);
+});
+
 test('a worker process with no more than its role claims, retries, sweeps and prunes', async () => {
   await db.pool.query('truncate unbroker.jobs');
   const url = new URL(db.url);

@@ -5,6 +5,7 @@
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
 import { jobsDatabase } from '../support/jobs.js';
+import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
 
 const db = await jobsDatabase();
@@ -110,4 +111,24 @@ test('a database that wraps what it is asked in a transaction gets them one by o
   expect(worker.lost()).toEqual([]);
   expect(asked.filter((what) => what === 'one')).toHaveLength(60);
   expect(asked).toContain('call');
+});
+
+test('a schema that is migrated after its workers: what ran is done all the same, and once', async () => {
+  const older = await jobsDatabase();
+  const options = { url: older.url, concurrency: 10, handlers: { a: () => 'fine' } };
+  try {
+    await older.pool.query('drop procedure unbroker.finish_each; drop function unbroker.finish_one');
+    await older.put('a', Array(40).fill(0));
+    for (const settleBatch of [1, 1_000]) {
+      const worker = startWorker({ ...options, settleBatch });
+      workers.push(worker);
+      await older.put('a', [0]);
+      await until('all are done', async () => Object.keys(await older.states()).join() === 'done');
+      expect(worker.lost()).toEqual([]);
+    }
+    expect(await older.states()).toEqual({ done: 42 });
+  } finally {
+    await Promise.all(workers.splice(0).map((worker) => worker.close()));
+    await older.close();
+  }
 });

@@ -16,3 +16,13 @@ test('Ctrl-C interrupts; a supervisor and a hangup terminate; afterwards nobody 
   hearNoMore();
   expect(signals.map((signal) => process.listenerCount(signal))).toEqual(before);
 });
+
+test('a hangup is told twice, by the shell and by the kernel, and ends it in order all the same', () => {
+  const heard: string[] = [];
+  const hearNoMore = hearEnd(() => heard.push('ended'));
+  const listener = process.listeners('SIGHUP').at(-1);
+  listener?.('SIGHUP');
+  listener?.('SIGHUP');
+  expect(heard).toEqual(['ended']);
+  hearNoMore();
+});

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { expiryOfOrigin, refuseExpired, refuseExpiredAt } from '../../src/jobs/expiry.js';
 import type { Json } from '../../src/jobs/job.js';
-import { Discard } from '../../src/jobs/settle.js';
+import { Discard, Snooze } from '../../src/jobs/settle.js';
 
 const NOW_MS = Date.parse('2026-03-01T12:00:00Z');
 const AT = '2026-03-01T12:00:00Z';
@@ -48,4 +48,10 @@ test('an expiry that a door wrote is on top of the headers', async () => {
     7,
   ];
   for (const headers of others) expect(await thrownBy(refuseExpired(headers, clock))).toBeUndefined();
+});
+
+test('a clock that does not answer puts the job off and spends no attempt', async () => {
+  const silent = () => Promise.reject(new Error('gone'));
+  expect(await thrownBy(refuseExpiredAt(AT, silent))).toBeInstanceOf(Snooze);
+  expect(await thrownBy(refuseExpired({ expiresAt: AT }, silent))).toBeInstanceOf(Snooze);
 });
