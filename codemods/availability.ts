@@ -83,6 +83,7 @@ export class Availabilities {
       }
       if (ts.isBinaryExpression(n) && isAssignment(n)) plain = false;
       if (ts.isCallExpression(n) && !this.isPlainCall(n)) plain = false;
+      if (ts.isTaggedTemplateExpression(n) && this.effects.of(n).length > 0) plain = false;
     });
     return plain;
   }

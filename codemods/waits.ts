@@ -1,6 +1,6 @@
 /**
  * Whether the function around a call waits for it: awaited where it stands, or given back to somebody who may wait. A
- * call that nobody waits for may still run when its transaction has ended. Syntax only.
+ * call that nobody waits for may still run when its transaction has ended. And who handles its error. Syntax only.
  */
 
 import { ts } from 'ts-morph';
@@ -23,4 +23,11 @@ export function waiting(call: CallLike): Waiting {
 
 export function waits(call: CallLike): boolean {
   return waiting(call) === 'waits';
+}
+
+/** `.catch(…)` and `.then(…, …)`: in a transaction a statement that failed has aborted it, whoever handles that. */
+export function handlesError(node: ts.Node): boolean {
+  if (!ts.isCallExpression(node) || !ts.isPropertyAccessExpression(node.expression)) return false;
+  const method = node.expression.name.text;
+  return method === 'catch' || (method === 'then' && node.arguments.length > 1);
 }

@@ -49,7 +49,7 @@ export class DeepWrites {
     private readonly isSelected: (file: ts.SourceFile) => boolean,
   ) {
     this.openings = new Openings(resolver, isSelected);
-    this.bodies = new DeepBodies(resolver, key, isPlain);
+    this.bodies = new DeepBodies(resolver, effects, key, isPlain);
   }
 
   /** Calls of a function that write through others, as statements on the pool that these use. */

@@ -23,6 +23,7 @@ import {
   unwrapped,
 } from '../syntax.js';
 import type { Deep } from '../thread-shapes.js';
+import { handlesError } from '../waits.js';
 import type { Idiom } from './idiom.js';
 import type { PoolName, PoolNames } from './pool-name.js';
 import type { Key } from './scope.js';
@@ -142,6 +143,12 @@ export class PoolFinder {
       obstacles.push({
         code: 'unsupported-library',
         what: `${quote(fixed.handle)}, a repository with a constructor of its own`,
+      });
+    const handled = stretch.statements.find((s) => holds(s, (n) => handlesError(n) && isOf(n, queries)));
+    if (handled !== undefined)
+      obstacles.push({
+        code: 'transaction-unclear',
+        what: `line ${lineOf(handled)} goes on after a statement that fails, and that aborts it`,
       });
     const held = stretch.statements.find((s) => holds(s, ts.isYieldExpression));
     if (held !== undefined)
@@ -431,6 +438,10 @@ function holds(node: ts.Node, test: (n: ts.Node) => boolean): boolean {
     if (test(n)) found = true;
   });
   return found;
+}
+
+function isOf(call: ts.Node, queries: readonly PoolQuery[]): boolean {
+  return queries.some((q) => q.on === 'pool' && contains(call, q.call));
 }
 
 function isWriting(query: PoolQuery): boolean {
