@@ -60,5 +60,7 @@ function named({ type, need }: HandleType): string {
 }
 
 function squeezed(text: string): string {
-  return text.replace(/[\s;]/g, '').replaceAll('"', "'");
+  const bare = text.replace(/[\s;]/g, '').replaceAll('"', "'");
+  // A formatter that breaks the signature ends it with a comma.
+  return bare.replaceAll(',)', ')');
 }

@@ -170,7 +170,7 @@ test('a later run opens its transactions by the method that an earlier one wrote
     join(root, 'rows.ts'),
     file('rows.ts')
       .replaceAll(/query\('(BEGIN|COMMIT|ROLLBACK)'\)/g, 'query("$1")')
-      .replace('(work: (', '(\n    work: (')
+      .replaceAll(/\((work: \(.*)\): Promise<T> \{/g, '(\n    $1,\n  ): Promise<T> {')
       .replaceAll(/;$/gm, ''),
   );
   writeFileSync(join(root, 'drop.ts'), user('drop'));
