@@ -129,7 +129,7 @@ function handedRoot(call: ts.CallExpression, resolver: Resolver, effects: Effect
   const target = bare(call.expression);
   const statement = ts.isPropertyAccessExpression(target) ? target.expression : call.arguments[0];
   const writes = effects.writesThrough(callee.role, callee.method, statement);
-  const common = { call, on: 'pool', handle, text: '', helper: undefined, library, what: role.what } as const;
+  const common = { call, on: 'pool', handle, text: '', helper: undefined, library, ...role } as const;
   return { ...common, sql: writes ? 'write' : 'read', spine: new Set<ts.Node>([call]) };
 }
 
@@ -169,7 +169,7 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
       const library = role === undefined ? undefined : idiomOf(role.pkg);
       const what = role === undefined ? '' : cls === undefined ? role.what : `${role.what} class`;
       const roots = library?.wrap?.roots ?? library?.bracket?.roots;
-      if (library !== undefined && roots?.has(what)) {
+      if (role !== undefined && library !== undefined && roots?.has(what)) {
         // Its own begin on a manager that somebody hands over could end that one's transaction.
         if (library.bracket !== undefined && isPassedIn(e, resolver)) return undefined;
         if (library.wrap?.join?.(node, '') === undefined && library.wrap?.join !== undefined)
@@ -185,6 +185,7 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
           helper: undefined,
           spine,
           library,
+          pkg: role.pkg,
           what,
           ...(what === 'repository' && makesItself(e, resolver) ? { fixed: true } : {}),
         };

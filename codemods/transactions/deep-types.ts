@@ -14,8 +14,12 @@ import type { PoolQuery } from './pg-pool.js';
 export interface DownForm {
   /** Names for the parameter, by preference. */
   readonly names: readonly string[];
-  /** Its type, out of the root's own and of the members that are used of it; undefined: it cannot be written there. */
-  readonly parameter: (root: RootType | undefined, members: readonly string[]) => HandleType | undefined;
+  /** Its type, out of the root's own, of the members that are used of it and of the root's package; undefined: it cannot be written there. */
+  readonly parameter: (
+    root: RootType | undefined,
+    members: readonly string[],
+    pkg: string | undefined,
+  ) => HandleType | undefined;
   /** What a callback of a new transaction is handed. */
   readonly handle: (root: RootType | undefined) => HandleType | undefined;
   /** What runs such a callback; undefined: BEGIN and COMMIT. */
@@ -36,7 +40,7 @@ export interface RootType {
   readonly need: HandleType['need'];
   /** Its type arguments, where the type is known. */
   readonly args: readonly string[];
-  /** The text that makes it, of a constant. */
+  /** The text that makes it, of a constant or a property. */
   readonly made: string;
 }
 
@@ -67,6 +71,8 @@ const asRoot = (root: string): string => root;
 
 /** In JSDoc, where nothing says more. */
 export const ANY: HandleType = { names: [], need: undefined, type: '*' };
+
+const SEQUELIZE_7 = '@sequelize/core';
 
 const DB_NAMES = ['db', 'client', 'connection', 'queryable'];
 
@@ -143,7 +149,8 @@ const DOWN: Readonly<Record<string, DownForm>> = {
   },
   sequelize: {
     names: ['transaction', 'sequelizeTransaction'],
-    parameter: () => from('sequelize', 'Transaction'),
+    // Sequelize 7 has another name; what is built on 6 takes 6's.
+    parameter: (_root, _members, pkg) => from(pkg === SEQUELIZE_7 ? pkg : 'sequelize', 'Transaction'),
     handle: () => undefined,
     noOpener:
       'an enqueue in a transaction of Sequelize needs the connection, too, and only the object has it',
@@ -186,19 +193,20 @@ export function rootTypeOf(root: ts.Expression, analysis: Analysis): RootType | 
   const declaration = target?.valueDeclaration;
   if (target === undefined || declaration === undefined) return undefined;
   const file = declaration.getSourceFile();
+  const isHeld = ts.isPropertyDeclaration(declaration) || ts.isParameter(declaration);
+  if (!ts.isVariableDeclaration(declaration) && !isHeld) return undefined;
+  const made = declaration.initializer?.getText() ?? '';
   if (ts.isVariableDeclaration(declaration)) {
-    const made = declaration.initializer?.getText() ?? '';
     const need = { file, name: target.name };
     return isConst(declaration) ? { type: 'typeof *', need, args, made } : undefined;
   }
-  if (!ts.isPropertyDeclaration(declaration) && !ts.isParameter(declaration)) return undefined;
   const { type } = declaration;
-  if (type !== undefined) return { ...annotated(type, file), args, made: '' };
+  if (type !== undefined) return { ...annotated(type, file), args, made };
   const owner = declaration.parent;
   const isOpen =
     ts.isIdentifier(declaration.name) && ts.isClassDeclaration(owner) && owner.name !== undefined;
   if (!isOpen || !ts.isClassDeclaration(owner) || owner.typeParameters !== undefined) return undefined;
-  return { type: `*['${target.name}']`, need: { file, name: owner.name?.text ?? '' }, args, made: '' };
+  return { type: `*['${target.name}']`, need: { file, name: owner.name?.text ?? '' }, args, made };
 }
 
 function argumentsOf(type: ts.Type, checker: ts.TypeChecker): string[] {

@@ -267,7 +267,8 @@ export class DeepWrites {
     const members = [...new Set(queries.flatMap((q) => memberOf(q.handle, form) ?? []))];
     const signatures = path.flatMap((p) => [p.fn, ...p.family.declarations]);
     const type =
-      form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members) ?? untyped(signatures);
+      form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members, first.pkg) ??
+      untyped(signatures);
     if (type === undefined) return refuse(`the type of ${first.handle.getText()} cannot be written`);
     const { checker } = this.resolver.analysis;
     const unwritable = signatures.find((s) => !canWrite(type, s.getSourceFile(), checker));

@@ -36,6 +36,8 @@ export interface PoolQuery extends PgQuery<CallLike> {
   /** The calls of its builder: `db.insert(orders)` in `db.insert(orders).values(…)`. */
   readonly spine?: ReadonlySet<ts.Node>;
   readonly library?: Idiom;
+  /** The package that its handle is of. */
+  readonly pkg?: string;
   /** What its handle is: a repository, a manager, a db. */
   readonly what?: string;
   /** Its root cannot be made again in a transaction. */
