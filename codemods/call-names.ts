@@ -34,7 +34,9 @@ export class CallNames {
 
   /** Calls that may reach the function; of a constructor the `new`s, too. */
   of(fn: Fn): readonly (ts.CallExpression | ts.NewExpression)[] {
-    const calls = this.named([lastOf(nameOf(fn))]);
+    // `const send = function next() { next(); }` calls itself by its own name.
+    const own = ts.isFunctionExpression(fn) && fn.name !== undefined ? [fn.name.text] : [];
+    const calls = this.named([...new Set([lastOf(nameOf(fn)), ...own])]);
     return ts.isConstructorDeclaration(fn) ? [...calls, ...this.news] : calls;
   }
 

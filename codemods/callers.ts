@@ -277,9 +277,10 @@ export class Callers {
     return signatures.some((s) => s.declaration !== undefined && known.has(s.declaration));
   }
 
-  /** Its own name, and the names that this file gives to it by importing it. */
+  /** Its own name, that of its function expression, and the names that this file gives to it by importing it. */
   private namesIn(file: ts.SourceFile, name: string, known: ReadonlySet<ts.Node>): ReadonlySet<string> {
     const names = new Set([name]);
+    for (const fn of known) if (ts.isFunctionExpression(fn) && fn.name !== undefined) names.add(fn.name.text);
     for (const statement of file.statements) {
       if (!ts.isImportDeclaration(statement)) continue;
       const clause = statement.importClause;

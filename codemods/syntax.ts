@@ -189,11 +189,11 @@ function objectNameOf(member: ts.Node): string | undefined {
   return ts.isVariableDeclaration(holder) && ts.isIdentifier(holder.name) ? holder.name.text : undefined;
 }
 
-/** `const f = () => …`, `{ f: () => … }`, `class { f = () => … }`, `exports.f = () => …`; `make()` is what make returns. */
+/** `const f = () => …`, `{ f: () => … }`, `class { #f = () => … }`, `exports.f = () => …`; `make()` is what make returns. */
 function nameFromPlace(fn: Fn): string | undefined {
   const parent = fn.parent;
   if (ts.isVariableDeclaration(parent) && ts.isIdentifier(parent.name)) return parent.name.text;
-  if (ts.isPropertyDeclaration(parent) && ts.isIdentifier(parent.name)) {
+  if (ts.isPropertyDeclaration(parent) && ts.isMemberName(parent.name)) {
     const owner = classNameOf(parent);
     return owner === undefined ? parent.name.text : `${owner}.${parent.name.text}`;
   }

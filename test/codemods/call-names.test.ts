@@ -7,13 +7,17 @@ import { eachNode, type Fn, isFn, nameOf } from '../../codemods/syntax.js';
 
 /** The calls, as they are written, that may reach `publish`. */
 function callsOf(text: string): string[] {
-  const file = parse('/a.ts', `export default function publish(order: object): void {}\n${text}`);
+  return callsIn(`export default function publish(order: object): void {}\n${text}`, 'publish');
+}
+
+function callsIn(text: string, name: string): string[] {
+  const file = parse('/a.ts', text);
   if (file === undefined) throw new Error('it does not parse');
   let fn: Fn | undefined;
   eachNode(file, (node) => {
-    if (fn === undefined && isFn(node) && nameOf(node) === 'publish') fn = node;
+    if (fn === undefined && isFn(node) && nameOf(node)?.replace('Bus.', '') === name) fn = node;
   });
-  if (fn === undefined) throw new Error('there is no publish');
+  if (fn === undefined) throw new Error(`there is no ${name}`);
   return new CallNames([file], [file])
     .of(fn)
     .filter((call) => ts.isCallExpression(call))
@@ -38,5 +42,14 @@ describe('calls by name', () => {
     expect(
       callsOf('save(order); for (const n of list) publish(n); const count = 3; bus.count(order);'),
     ).toEqual(['publish(n)']);
+  });
+
+  test.each([
+    ['a private field', 'class Bus { #put = () => {}; all() { this.#put(); } }', '#put', ['this.#put()']],
+    ['a private method', 'class Bus { #put() {} all() { this.#put(); } }', '#put', ['this.#put()']],
+    ['both of its names', 'const put = function next() { next(); }; put();', 'put', ['next()', 'put()']],
+    ['a name of its own alone', 'use(function next() { next(); });', 'next', ['next()']],
+  ])('a function is called by %s', (_what, text, name, found) => {
+    expect(callsIn(text, name)).toEqual(found);
   });
 });
