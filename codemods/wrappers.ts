@@ -8,7 +8,7 @@ import { ts } from 'ts-morph';
 import { type CodemodConfig, checkWrappers, type WrapperOverride } from './config.js';
 import { dispatchOf } from './dispatch.js';
 import type { Effect, Effects } from './effects.js';
-import { calledName } from './origins.js';
+import { calledName, localSymbol } from './origins.js';
 import { BROKER_SENDS, classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
@@ -178,6 +178,9 @@ class Search {
     if (publishes.length > 1)
       obstacles.push({ code: 'wrapper-unclear', what: `it publishes at ${publishes.length} places` });
     obstacles.push(...transports(found));
+    const again = this.callersOf(fn).find((call) => contains(fn, call) && this.sendsAnother(fn, call, inner));
+    if (again !== undefined)
+      obstacles.push({ code: 'wrapper-unclear', what: `it calls itself (line ${lineOf(again)})` });
     const later = laterIn(fn, inner);
     if (later !== undefined) obstacles.push({ code: 'wrapper-unclear', what: `it publishes in ${later}` });
     this.surroundings(fn, inner, obstacles, notes);
@@ -241,18 +244,49 @@ class Search {
     } else notes.push(`no longer drops the message without a word (${quote(condition)})`);
   }
 
+  /** A retry is in a catch, or hands on what it was handed; whoever hands on something else that is published tells of that, too. */
+  private sendsAnother(fn: Fn, call: ts.CallExpression, inner: ts.CallExpression): boolean {
+    for (let n: ts.Node = call; n !== fn; n = n.parent) if (ts.isCatchClause(n)) return false;
+    const read = this.parametersIn(fn, inner);
+    return fn.parameters.some((p, at) => read.has(p) && call.arguments[at]?.getText() !== p.name.getText());
+  }
+
   private mentionsParameter(fn: Fn, node: ts.Node): boolean {
-    let found = false;
+    return this.parametersIn(fn, node).size > 0;
+  }
+
+  /** Also through a local that is part of one: `const order = orders[at]`. */
+  private parametersIn(
+    fn: Fn,
+    node: ts.Node,
+    seen = new Set<ts.Node>(),
+  ): ReadonlySet<ts.ParameterDeclaration> {
+    const found = new Set<ts.ParameterDeclaration>();
     eachNode(node, (n) => {
       if (!ts.isIdentifier(n)) return;
-      const declaration = this.resolver.analysis.checker.getSymbolAtLocation(n)?.valueDeclaration;
-      if (declaration === undefined) return;
-      const parameter = fn.parameters.find((p) => contains(p, declaration));
+      const declaration = localSymbol(this.resolver.analysis.checker, n)?.valueDeclaration;
       // A channel that is passed in is part of the broker, not of the message.
-      if (parameter !== undefined && this.resolver.roleOf(n)?.what !== 'channel') found = true;
+      if (declaration === undefined || this.resolver.roleOf(n)?.what === 'channel') return;
+      const parameter = fn.parameters.find((p) => contains(p, declaration));
+      if (parameter !== undefined) found.add(parameter);
+      const part = contains(fn, declaration) ? partOf(declaration) : undefined;
+      if (part === undefined || seen.has(part)) return;
+      seen.add(part);
+      for (const p of this.parametersIn(fn, part, seen)) found.add(p);
     });
     return found;
   }
+}
+
+/** `orders[at]` of `const order = orders[at]`, `order` of `const { id } = order`; undefined for what a call gives. */
+function partOf(declaration: ts.Node): ts.Expression | undefined {
+  let holder = declaration;
+  while (ts.isBindingElement(holder)) holder = holder.parent.parent;
+  const made = ts.isVariableDeclaration(holder) ? holder.initializer : undefined;
+  return made !== undefined &&
+    (ts.isIdentifier(made) || ts.isPropertyAccessExpression(made) || ts.isElementAccessExpression(made))
+    ? made
+    : undefined;
 }
 
 /** How many arguments a function can read; an overload's body may take more than is written there. */
