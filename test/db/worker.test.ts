@@ -277,8 +277,10 @@ describe('payloads and kinds', () => {
 
 describe('limits', () => {
   test('never more at once than the concurrency, of all and of each kind', async () => {
-    await db.put('a', Array(40).fill(0));
-    await db.put('b', Array(40).fill(0));
+    let open = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
     const now = { a: 0, b: 0 };
     const most = { a: 0, b: 0, all: 0 };
     const handle = async ({ kind }: HandlerJob): Promise<void> => {
@@ -286,10 +288,16 @@ describe('limits', () => {
       now[name] += 1;
       most[name] = Math.max(most[name], now[name]);
       most.all = Math.max(most.all, now.a + now.b);
+      await gate;
       await new Promise((resolve) => setTimeout(resolve, 5));
       now[name] -= 1;
     };
     const worker = work({ concurrency: 7, handlers: { a: { concurrency: 2, handle }, b: handle } });
+    await db.put('a', Array(40).fill(0));
+    await until('its kind has all that it may', () => now.a >= 2);
+    await db.put('b', Array(40).fill(0));
+    await until('every slot is taken', () => now.a + now.b >= 7);
+    open();
     await worker.untilEnded(80);
     expect(most.a).toBe(2);
     expect(most.b).toBeGreaterThanOrEqual(5);
