@@ -9,6 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { EXIT, UnbrokerError } from './errors.js';
 import type { Queryable } from './jobs/job.js';
+import { codeOf } from './jobs/patience.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 
 export interface Migration {
@@ -205,8 +206,7 @@ async function createBookkeeping(db: Queryable, s: string): Promise<void> {
       return;
     } catch (error) {
       // `if not exists` races: two runners may both find nothing and one then meets the other's row in a catalog.
-      if (!['23505', '42P06', '42P07', '42710', 'XX000'].includes(sqlState(error)) || tries === 10)
-        throw error;
+      if (!['23505', '42P06', '42P07', '42710', 'XX000'].includes(codeOf(error)) || tries === 10) throw error;
       await sleep(POLL_MS * Math.random());
     }
   }
@@ -268,7 +268,7 @@ async function applyWithRetry(
       await apply(pool, s, migration);
       return;
     } catch (error) {
-      if (!LOCK_STATES.includes(sqlState(error))) throw error;
+      if (!LOCK_STATES.includes(codeOf(error))) throw error;
       if (tries >= maxTries) {
         throw new UnbrokerError('migrate-locked', `Migration ${migration.name} could not get its lock`, {
           hint: 'Find the transaction that holds it (select * from pg_stat_activity where xact_start is not null order by xact_start), end it, and run: unbroker migrate',
@@ -323,8 +323,4 @@ function splitStatements(text: string): string[] {
 
 function render(text: string, s: string): string {
   return text.replaceAll('{schema}', s);
-}
-
-function sqlState(error: unknown): string {
-  return typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
 }

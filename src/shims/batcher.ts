@@ -3,6 +3,7 @@
  * answered only when the commit that holds its row is. It decides nothing about jobs.
  */
 import { type Enqueued, LIMITS, type Queryable } from '../jobs/job.js';
+import { codeOf } from '../jobs/patience.js';
 import type { PreparedJob, Store } from '../jobs/store.js';
 import { Refusal } from './contract.js';
 
@@ -89,6 +90,6 @@ export class Batcher {
 
 /** SQLSTATE class 22 (data exception), 23 (constraint) or 54 (limit exceeded). */
 function isDataError(error: unknown): boolean {
-  const code = typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : '';
+  const code = codeOf(error);
   return /^(22|23|54)/.test(code);
 }
