@@ -1,8 +1,9 @@
 /** The short form of `npm run faults -- drain`: kill -9 at steps by chance, every message one row all the same. */
 import { afterEach, expect, test } from 'vitest';
-import { type KillPlan, killAndCompare, seeded } from '../faults/drain.js';
+import { type KillPlan, killAndCompare } from '../faults/drain.js';
 import { freshVhost } from '../support/fresh.js';
 import { jobsDatabase } from '../support/jobs.js';
+import { newSeed, seeded } from '../support/seeded.js';
 
 const closers: (() => Promise<void>)[] = [];
 afterEach(async () => {
@@ -22,7 +23,7 @@ test.each<Pick<KillPlan, 'shape' | 'bodies'>>([
       () => vhost.close(),
       () => database.close(),
     );
-    const seed = Date.now() % 2 ** 31;
+    const seed = newSeed();
     const numbers = { messages: 700, kills: 4, maxBatch: 100, random: seeded(seed) };
     const result = await killAndCompare(vhost, database, { ...plan, ...numbers });
     expect(result, `seed ${seed}: ${result.output}`).toMatchObject({ lost: 0, extra: 0, recovered: true });

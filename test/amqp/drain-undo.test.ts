@@ -8,7 +8,16 @@ import { type UndoOptions, undoGroup } from '../../adapters/rabbitmq/undo.js';
 import type { WhenUndoAmbiguous } from '../../adapters/rabbitmq/undo-position.js';
 import type { UndoStep } from '../../adapters/rabbitmq/undo-sender.js';
 import { SILENT } from '../../src/log.js';
-import { array, fields, long, type Parts, propertyBytes, text } from '../unit/delivery-builder.js';
+import { withSeed } from '../support/seeded.js';
+import {
+  array,
+  fields,
+  long,
+  type Parts,
+  propertyBytes,
+  READ_BY_THE_BROKER,
+  text,
+} from '../unit/delivery-builder.js';
 import { type DrainWorld, drainWorld, untilReady } from './drain-world.js';
 
 let world: DrainWorld;
@@ -106,6 +115,7 @@ describe('there and back', () => {
   test('drain, undo, drain gives the same rows, whatever a queue can hold', {
     timeout: 180_000,
   }, async () => {
+    const name = fc.string({ maxLength: 8 }).filter((text) => !READ_BY_THE_BROKER.has(text));
     const header = fc.oneof(
       fc.uint8Array({ maxLength: 12 }).map((bytes) => ({ tag: 'S' as const, bytes: Buffer.from(bytes) })),
       fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }).map((value) => ({ tag: 'l' as const, value })),
@@ -115,7 +125,7 @@ describe('there and back', () => {
       fc.constant({ tag: 'V' as const }),
     );
     const message = fc.record({
-      headers: fc.dictionary(fc.string({ maxLength: 8 }), header, { maxKeys: 4 }),
+      headers: fc.dictionary(name, header, { maxKeys: 4 }),
       body: fc.oneof(
         fc.json().map((json) => Buffer.from(json)),
         fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)),
@@ -132,20 +142,20 @@ describe('there and back', () => {
         { requiredKeys: [] },
       ),
     });
-    const seed = Date.now() & 0x7fff_ffff;
-    console.info(`seed ${seed}`);
-    const sent: readonly Parts[] = fc.sample(message, { numRuns: 150, seed });
-    for (const parts of sent) {
-      await world.publishRaw('work', propertyBytes(parts), parts.body as Buffer);
-    }
-    const before = bytesOf(await contents());
-    await drain();
-    const first = await jobs();
-    expect((await undo({ maxBatch: 40 })).books).toMatchObject({ moved: 150, balanced: true });
-    expect(bytesOf(await contents())).toEqual(before);
-    await drain();
-    const second = (await jobs()).slice(150);
-    expect(second).toEqual(first);
+    await withSeed(async (seed) => {
+      const sent: readonly Parts[] = fc.sample(message, { numRuns: 150, seed });
+      for (const parts of sent) {
+        await world.publishRaw('work', propertyBytes(parts), parts.body as Buffer);
+      }
+      const before = bytesOf(await contents());
+      await drain();
+      const first = await jobs();
+      expect((await undo({ maxBatch: 40 })).books).toMatchObject({ moved: 150, balanced: true });
+      expect(bytesOf(await contents())).toEqual(before);
+      await drain();
+      const second = (await jobs()).slice(150);
+      expect(second).toEqual(first);
+    });
   });
 
   test('a routing key and the exchange before it survive: rules by either give the same kind', async () => {

@@ -38,7 +38,12 @@ export async function drainWorld(): Promise<DrainWorld> {
   const [vhost, database] = await Promise.all([freshVhost(), jobsDatabase()]);
   const connection = await amqp.connect(vhost.url, { noDelay: true });
   const channel = await connection.createConfirmChannel();
-  for (const each of [connection, channel]) each.on('error', () => {});
+  /** What the broker closed the channel for: who waits for a confirm hears only that it is closed. */
+  let refusal: Error | undefined;
+  const heard = (error: Error): void => {
+    refusal ??= error;
+  };
+  for (const each of [connection, channel]) each.on('error', heard);
   const look = (config: DrainConfig = {}) =>
     survey({
       amqpUrl: vhost.url,
@@ -57,7 +62,10 @@ export async function drainWorld(): Promise<DrainWorld> {
           error ? reject(error) : resolve(),
         );
       }),
-    publishRaw: (queue, propertyBytes, body) => publishRaw(channel, queue, propertyBytes, body),
+    publishRaw: (queue, propertyBytes, body) =>
+      publishRaw(channel, queue, propertyBytes, body).catch((error: unknown) => {
+        throw refusal ?? error;
+      }),
     async drain({ config = {}, groups, ...options } = {}) {
       const checked = checkDrainConfig(config, 'drain');
       const seen = await look(checked);

@@ -13,6 +13,7 @@ import { createWorker } from '../../src/jobs/worker.js';
 import { createSchedules } from '../../src/schedules.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { startScript } from '../support/processes.js';
+import { seeded } from '../support/seeded.js';
 import { until } from '../support/until.js';
 
 const db = await jobsDatabase();
@@ -172,19 +173,10 @@ function untilGone(pid: number): Promise<unknown> {
   });
 }
 
-/** Seeded: a failure can be run again. */
-function random(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state * 1_664_525 + 1_013_904_223) % 4_294_967_296;
-    return state / 4_294_967_296;
-  };
-}
-
 test.each([1, 2, 3, 4, 5, 6])(
   'three schedulers paused, resumed and cut off at random: every slot once, none missing (seed %i)',
   async (seed) => {
-    const chance = random(seed);
+    const chance = seeded(seed);
     const startMs = Date.parse('2025-03-30T00:00:00Z');
     const endMs = startMs + 12 * 3_600_000;
     const rules = [

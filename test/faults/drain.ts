@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import type { DrainStep } from '../../adapters/rabbitmq/batch-writer.js';
 import { migrate } from '../../src/migrate.js';
 import { startScript } from '../support/processes.js';
+import { seeded } from '../support/seeded.js';
 import {
   type FreshDatabase,
   freshDatabase,
@@ -212,13 +213,4 @@ function shuffled<T>(items: readonly T[], random: () => number): T[] {
     .map((item) => ({ item, key: random() }))
     .sort((a, b) => a.key - b.key)
     .map(({ item }) => item);
-}
-
-/** A small generator, so that a failure can be repeated from its seed. */
-export function seeded(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state / 2 ** 32;
-  };
 }

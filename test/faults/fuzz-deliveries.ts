@@ -1,7 +1,7 @@
 /** Deliveries that nobody sane would publish, from a seed: any bytes in any field, every tag, tables in tables, marks of libraries. */
 import { gzipSync } from 'node:zlib';
 import type { Field } from '../../adapters/rabbitmq/headers.js';
-import { type Parts, propertyBytes } from '../unit/delivery-builder.js';
+import { type Parts, propertyBytes, READ_BY_THE_BROKER } from '../unit/delivery-builder.js';
 
 /** `wire`: only what RabbitMQ takes from a publisher; the rest closes its connection. */
 export type Audience = 'reader' | 'wire';
@@ -26,8 +26,6 @@ const NAMES = [
   ...['_watermill_message_uuid', 'sequence_end', 'x-retry-count', 'x-original-queue', 'x-schedule-id'],
   ...['traceparent', 'baggage', '__proto__', 'constructor', '', 'x-first-death-queue', 'x-retry-due'],
 ];
-/** RabbitMQ reads these itself. */
-const READ_BY_THE_BROKER = new Set(['CC', 'BCC', 'x-delay']);
 const TEXTS = [
   '{"task":"t","id":"i","args":[],"kwargs":{}}',
   '{"actor_name":"a","message_id":"m","args":[],"kwargs":{},"options":{"eta":1e300}}',

@@ -15,8 +15,8 @@ import { createStore } from '../../src/jobs/store.js';
 import { SILENT } from '../../src/log.js';
 import { migrate } from '../../src/migrate.js';
 import { publishRaw } from '../support/raw-publish.js';
+import { seeded } from '../support/seeded.js';
 import { freshDatabase, freshVhost, startPostgres, startRabbit } from '../support/services.js';
-import { seeded } from './drain.js';
 import { DeliveryFuzz } from './fuzz-deliveries.js';
 
 const READ = 100_000;

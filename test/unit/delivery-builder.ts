@@ -37,6 +37,12 @@ export const death = ({ queue, reason, count, at, exchange = '', keys = [queue] 
     'routing-keys': array(...keys.map(text)),
   });
 
+/**
+ * Headers that RabbitMQ reads itself, for routing (sender-selected distribution, the delayed exchange): a publish in which
+ * CC or BCC is no list of texts gets 406 and closes the channel, so that no queue can hold one.
+ */
+export const READ_BY_THE_BROKER: ReadonlySet<string> = new Set(['CC', 'BCC', 'x-delay']);
+
 export interface Parts {
   readonly queue?: string;
   readonly exchange?: string;
