@@ -5,10 +5,11 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
+import type { Completion, Held } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { codeOf, isOutOfReach } from './patience.js';
 import type { Outcome } from './settle.js';
-import type { Completion, Held, Store } from './store.js';
+import type { Store } from './store.js';
 
 /** A job that ended, and what to write. */
 export interface Settlement {

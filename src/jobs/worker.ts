@@ -7,6 +7,7 @@ import { hostname } from 'node:os';
 import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
 import { Ahead, isLastAttempt, MAX_AHEAD_MS, parted } from './ahead.js';
 import { ClaimStart } from './claim-start.js';
+import type { ClaimOrder } from './claim-store.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
@@ -18,7 +19,7 @@ import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js'
 import { completionsOf, MAX_SETTLE, Settler } from './settler.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
-import { type ClaimOrder, createStore, type Store } from './store.js';
+import { createStore, type Store } from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { MAX_SLEEP_MS, Wake } from './wake.js';

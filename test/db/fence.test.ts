@@ -3,8 +3,8 @@
  * is tried by its holder, then by one whose lease was taken over, has run out and been reaped, or is over.
  */
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Held } from '../../src/jobs/held.js';
 import type { Queryable } from '../../src/jobs/job.js';
-import type { Held } from '../../src/jobs/store.js';
 import { jobsDatabase } from '../support/jobs.js';
 
 const db = await jobsDatabase();

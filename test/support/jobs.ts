@@ -4,8 +4,9 @@
  */
 import pg from 'pg';
 import { createEnqueue, type EnqueueOptions } from '../../src/enqueue.js';
+import type { KindDemand } from '../../src/jobs/claim-store.js';
 import type { ClaimedJob, Job, Queryable } from '../../src/jobs/job.js';
-import { createStore, type KindDemand, type Store } from '../../src/jobs/store.js';
+import { createStore, type Store } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
 import { type FreshDatabase, freshDatabase, freshMigratedDatabase } from './fresh.js';
 import type { PostgresServer } from './postgres-server.js';
