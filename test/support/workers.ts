@@ -16,7 +16,9 @@ import { until } from './until.js';
  */
 export function lateRetries(kinds: Readonly<Record<string, KindOptions>>): Record<string, KindOptions> {
   const retryPolicy = { type: 'fixed', delayMs: 600_000 } as const;
-  return Object.fromEntries(Object.entries(kinds).map(([kind, options]) => [kind, { ...options, retryPolicy }]));
+  return Object.fromEntries(
+    Object.entries(kinds).map(([kind, options]) => [kind, { ...options, retryPolicy }]),
+  );
 }
 
 export interface TestWorkerOptions extends Omit<WorkerOptions, 'db'> {
