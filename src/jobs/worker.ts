@@ -113,6 +113,8 @@ class JobWorker implements Worker {
   readonly #executing = new Set<Run>();
   /** Claimed and not yet begun. */
   readonly #ahead: Ahead;
+  /** Their lease ended before they were begun. */
+  readonly #tooLate: Run[] = [];
   #stopping = false;
   #loop: Promise<void> | undefined;
   /** Claimed many at once, and not yet taken apart. */
@@ -489,9 +491,22 @@ class JobWorker implements Worker {
     await this.#giveBack(runs);
   }
 
+  /** If nobody has taken it, it goes back as it was: it was never begun. */
+  #comesTooLate(run: Run): void {
+    run.lose();
+    this.#tooLate.push(run);
+    if (this.#tooLate.length > 1) return;
+    setImmediate(() => {
+      const before = this.#begun;
+      this.#begun = this.#giveBack(this.#tooLate.splice(0)).then(() => before);
+    });
+  }
+
   async #execute(run: Run): Promise<void> {
     const kind = this.#kinds.of(run.job.kind);
-    // Lost before it started: given back, since the worker stops.
+    // This process was stopped, or another handler kept it busy: somebody else may run it by now.
+    if (run.lost || run.deadlineAt <= performance.now()) this.#comesTooLate(run);
+    // Lost before it started, or given back, since the worker stops.
     const end = run.lost ? NOT_STARTED : await run.execute(kind.options);
     this.#executing.delete(run);
     this.#ahead.ended();
