@@ -17,15 +17,26 @@ const nth = (parameter: number, type: string): string =>
  */
 const held = `j.id = any ($1::bigint[]) and j.state = 'running' and j.lease_token = ${nth(2, 'bigint')}`;
 
+/**
+ * The fence without the rows that somebody else has locked just now: they would keep all the others of the statement waiting,
+ * and leases run out meanwhile. An array, not a join, for the same reason.
+ */
+const free = (jobs: string, strength = 'no key update'): string => `j.id = any (array(
+  select j.id from ${jobs} j
+  where ${held}
+  order by j.id
+  for ${strength} skip locked))`;
+
 export function createSettleStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
+  const heldAndFree = free(jobs);
   return {
     /** Prolongs leases. A heap-only update: no index holds locked_until. */
     extend: `
 update ${jobs} j
 set locked_until = clock_timestamp() + $3 * interval '1 millisecond'
-where ${held}
+where ${heldAndFree}
 returning j.id::text`,
 
     /**
@@ -35,22 +46,46 @@ returning j.id::text`,
     finish: `
 select ${s}.finish($1, $2, $3) as ids`,
 
+    /** The same, refused (55P03) when somebody else holds one of the rows for more than 500 ms. */
+    finishSoon: `
+select ${s}.finish_soon($1, $2, $3) as ids`,
+
+    /** The same without the rows that somebody else holds. */
+    finishFree: `
+with completed as (
+  update ${jobs} j
+  set state = 'done', finished_at = clock_timestamp(), ${lease}, result = coalesce(${nth(3, 'text')}::jsonb, j.result)
+  where ${heldAndFree}
+  returning j.id
+)
+select string_agg(completed.id::text, ',') as ids
+from completed`,
+
+    /** What has become of rows whose end found nothing to write (recheck.ts). */
+    rowsNow: `
+select j.id::text, j.state, j.lease_token::text as "leaseToken", j.attempts, coalesce(j.errors, '[]') as errors
+from ${jobs} j where j.id = any ($1::bigint[])`,
+
     /** The same for one job (migrations/025_finish_one.sql). */
     finishOne: `
 select ${s}.finish_one($1, $2, $3) as written`,
 
     /**
-     * The same for each of them in a transaction of its own (migrations/028_finish_each.sql); a letter for each: w written,
-     * s stale, e refused. Not inside a transaction.
+     * The same for each of them in a transaction of its own (migrations/030_held_rows.sql); a letter for each: w written,
+     * s stale, h held by somebody else, e refused. Not inside a transaction.
      */
     finishEach: `
 call ${s}.finish_each($1, $2, $3, null)`,
 
-    /** running -> done and gone at once: a row that nobody asks for again (settle.ts). */
-    completeAndRemove: `
+    /** running -> done and gone at once: a row that nobody asks for again (settle.ts). Refused as finishSoon is. */
+    removeSoon: `
+select ${s}.remove_soon($1, $2) as ids`,
+
+    /** The same without the rows that somebody else holds, also by a key that refers to them. */
+    removeFree: `
 with removed as (
   delete from ${jobs} j
-  where ${held}
+  where ${free(jobs, 'update')}
   returning j.id
 )
 select string_agg(removed.id::text, ',') as ids
@@ -64,7 +99,7 @@ from removed`,
 update ${jobs} j
 set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond', ${lease},
     errors =${appendError(failure(nth(4, 'text'), nth(5, 'text')))}
-where ${held}
+where ${heldAndFree}
 returning j.id::text`,
 
     /** running -> ready, after a delay, without spending an attempt. */
@@ -72,7 +107,7 @@ returning j.id::text`,
 update ${jobs} j
 set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond',
     attempts = j.attempts - 1, ${lease}
-where ${held}
+where ${heldAndFree}
 returning j.id::text`,
 
     /** running -> dead, with the reason. */
@@ -80,14 +115,14 @@ returning j.id::text`,
 update ${jobs} j
 set state = 'dead', finished_at = clock_timestamp(), ${lease},
     errors =${appendError(failure(nth(3, 'text'), nth(4, 'text')))}
-where ${held}
+where ${heldAndFree}
 returning j.id::text`,
 
     /** running -> ready, unharmed: given back at shutdown, the attempt with it. */
     release: `
 update ${jobs} j
 set state = 'ready', attempts = j.attempts - 1, ${lease}
-where ${held}
+where ${heldAndFree}
 returning j.id::text`,
 
     /** What a handler wants to find again on its next start. */

@@ -6,12 +6,15 @@ import { joinedIds, returnedIds, rows } from './answers.js';
 import { type Completion, completions, type Held, ids, inOrder, tokens } from './held.js';
 import type { Queryable } from './job.js';
 import { isOutOfReach } from './patience.js';
+import type { RowNow } from './recheck.js';
 import { createSettleStatements } from './settle-statements.js';
 
-/** `stale`: no longer ours. `refused`: asked by itself it says why. */
-export type EachAnswer = 'written' | 'stale' | 'refused';
+/** `stale`: no longer ours. `held`: somebody else has it locked. `refused`: asked by itself it says why. */
+export type EachAnswer = 'written' | 'stale' | 'held' | 'refused';
 
-const EACH_ANSWERS: Readonly<Record<string, EachAnswer>> = { w: 'written', s: 'stale', e: 'refused' };
+const EACH_ANSWERS: Readonly<Record<string, EachAnswer>> = {
+  ...{ w: 'written', s: 'stale', h: 'held', e: 'refused' },
+};
 
 /** Why an attempt failed; already storable (settle.ts). */
 export interface Failure {
@@ -27,18 +30,19 @@ const failures = (held: readonly Failure[]): string[][] => [
 export function settleStore(schema: string) {
   const sql = createSettleStatements(schema);
   return {
-    /** Ids whose lease was prolonged; those missing are lost. */
+    /** Ids whose lease was prolonged; those missing are held by somebody else just now, or lost. */
     extend(db: Queryable, held: readonly Held[], leaseMs: number) {
       const mine = inOrder(held);
       return returnedIds(db, sql.extend, [ids(mine), tokens(mine), leaseMs]);
     },
 
-    /** `keeping`: `db`, but it may keep the plans of statements. */
+    /** `keeping`: `db`, but it may keep the plans of statements. Refused (55P03) when somebody else holds one of the rows. */
     async complete(db: Queryable, held: readonly Completion[], keeping = db): Promise<string[]> {
       const [first] = held;
-      if (first === undefined || held.length > 1) return joinedIds(keeping, sql.finish, completions(held));
-      const values = [first.id, first.leaseToken, first.resultText];
       try {
+        if (first === undefined || held.length > 1)
+          return await joinedIds(keeping, sql.finishSoon, completions(held));
+        const values = [first.id, first.leaseToken, first.resultText];
         const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
         return answer?.written === true ? [first.id] : [];
       } catch (error) {
@@ -55,13 +59,34 @@ export function settleStore(schema: string) {
       return [...(row?.answers ?? '')].map((letter) => EACH_ANSWERS[letter] ?? 'refused');
     },
 
-    /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). */
-    completeAndRemove(db: Queryable, held: readonly Held[]) {
+    /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). Refused as complete is. */
+    async completeAndRemove(db: Queryable, held: readonly Held[]): Promise<string[]> {
       const mine = inOrder(held);
-      return joinedIds(db, sql.completeAndRemove, [ids(mine), tokens(mine)]);
+      const values = [ids(mine), tokens(mine)];
+      try {
+        return await joinedIds(db, sql.removeSoon, values);
+      } catch (error) {
+        if (!isOutOfReach(error)) throw error;
+        return joinedIds(db, sql.removeFree, values);
+      }
     },
 
-    /** Each settle answers the ids that it changed; those missing were no longer ours. */
+    /** The same of those that nobody else holds: never waits for a lock. */
+    completeFree(db: Queryable, held: readonly Completion[]): Promise<string[]> {
+      return joinedIds(db, sql.finishFree, completions(held));
+    },
+
+    completeAndRemoveFree(db: Queryable, held: readonly Held[]): Promise<string[]> {
+      const mine = inOrder(held);
+      return joinedIds(db, sql.removeFree, [ids(mine), tokens(mine)]);
+    },
+
+    /** Those that are there, in no order. */
+    rowsNow(db: Queryable, jobIds: readonly string[]) {
+      return rows<RowNow>(db, sql.rowsNow, [jobIds]);
+    },
+
+    /** Each settle answers the ids that it changed; those missing were held by somebody else, or no longer ours. */
     retry(db: Queryable, held: readonly (Held & Failure & { readonly delayMs: number })[]) {
       const mine = inOrder(held);
       const delays = mine.map((h) => h.delayMs);

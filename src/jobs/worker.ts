@@ -8,10 +8,11 @@ import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
 import { Ahead, isLastAttempt, MAX_AHEAD_MS, parted } from './ahead.js';
 import { ClaimStart } from './claim-start.js';
 import type { ClaimOrder } from './claim-store.js';
+import { OncePerCause, sayingOf } from './database-says.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
-import { hearErrors, isAnswer, isConflict, type Patient, patient } from './patience.js';
+import { hearErrors, isAnswer, isConflict, isCutShort, isHeld, type Patient, patient } from './patience.js';
 import { ReturnRamp } from './ramp.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
@@ -115,6 +116,7 @@ class JobWorker implements Worker {
   readonly #ahead: Ahead;
   /** Their lease ended before they were begun. */
   readonly #tooLate: Run[] = [];
+  readonly #said = new OncePerCause();
   #stopping = false;
   #loop: Promise<void> | undefined;
   /** Claimed many at once, and not yet taken apart. */
@@ -249,6 +251,7 @@ class JobWorker implements Worker {
     await within(written, Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
       this.#databaseError(error),
     );
+    this.#settler.close();
     this.#leases.stop();
     this.ready = false;
   }
@@ -267,6 +270,7 @@ class JobWorker implements Worker {
           await this.#nudged.wait(MIN_CLAIM_MS * 2 * Math.random());
           continue;
         }
+        this.ready = false;
         this.#return.lost();
         this.#fullClaims = 0;
         // Jittered, so that a fleet does not come back in step.
@@ -377,7 +381,7 @@ class JobWorker implements Worker {
       this.#start.learned(claim, jobs, !limited && !filledOne(jobs, claim), sentAt);
       return jobs.length;
     } catch (error) {
-      this.#settler.putBack(ended);
+      this.#settler.putBack(ended, error);
       this.#start.failed(claim);
       if (ended.length > 0 && isAnswer(error)) return null;
       throw error;
@@ -586,11 +590,9 @@ class JobWorker implements Worker {
 
   #databaseError(error: unknown): void {
     this.#emit?.({ type: 'database-error', error });
-    if (isConflict(error)) {
-      this.#log.warn(errorFields(error), 'another transaction was in the way; trying again');
-      return;
-    }
-    this.ready = false;
-    this.#log.error(errorFields(error), 'the database did not answer; trying again');
+    if (!isConflict(error) && !isHeld(error) && !isCutShort(error)) this.ready = false;
+    const { level, text } = sayingOf(error);
+    const times = this.#said.times(text, performance.now());
+    if (times !== null) this.#log[level]({ ...errorFields(error), ...(times > 1 && { times }) }, text);
   }
 }
