@@ -6,11 +6,19 @@
  * adapters/transactions. The job exists if and only if that transaction commits.
  */
 import { isDirect } from './jobs/direct.js';
-import { type Enqueued, type EnqueueOptions, LIMITS, type NewJob, type Queryable } from './jobs/job.js';
+import { enqueueStore } from './jobs/enqueue-store.js';
+import {
+  type Enqueued,
+  type EnqueueOptions,
+  LIMITS,
+  type NewJob,
+  type PreparedJob,
+  type Queryable,
+} from './jobs/job.js';
 import { type CheckedKind, checkPayload, type Kind, type KindJob } from './jobs/kind.js';
 import { Prepared } from './jobs/prepared.js';
 import { parseRetryPolicy } from './jobs/retry.js';
-import { createStore, type PreparedJob, type Store } from './jobs/store.js';
+import { DEFAULT_SCHEMA } from './jobs/schema-name.js';
 import { isStorable } from './jobs/text.js';
 
 export type { Enqueued, EnqueueOptions, NewJob, Queryable } from './jobs/job.js';
@@ -43,8 +51,11 @@ export interface EnqueueClientOptions {
 }
 
 /** For a schema other than `unbroker`, or with other options. Throws UnbrokerError `schema-invalid`. */
-export function createEnqueue(schema?: string, { prepared }: EnqueueClientOptions = {}): EnqueueClient {
-  const store: Store = createStore(schema);
+export function createEnqueue(
+  schema: string = DEFAULT_SCHEMA,
+  { prepared }: EnqueueClientOptions = {},
+): EnqueueClient {
+  const store = enqueueStore(schema);
   /** The same connection where it may keep plans. */
   const keeping = async (tx: Queryable): Promise<Queryable | undefined> =>
     (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : undefined;

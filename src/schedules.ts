@@ -14,7 +14,8 @@ import {
   type Schedule,
 } from './jobs/job.js';
 import { MISFIRES, nextAfter, parseRule, SCHEDULE_LIMITS, slotsAfter } from './jobs/schedule.js';
-import { createStore, type ScheduleFilter } from './jobs/store.js';
+import type { ScheduleFilter } from './jobs/schedule-store.js';
+import { createStore } from './jobs/store.js';
 import { isStorable } from './jobs/text.js';
 import { findZone, zoneUnknown } from './jobs/zone.js';
 

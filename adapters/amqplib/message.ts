@@ -2,8 +2,9 @@
  * A message as amqplib has it, as a job, and back. The content is the job's body, byte for byte; properties and headers
  * stand in the job's headers. Pure. A queue is the kind `amqp.<queue>`, so any worker can take one over.
  */
+
+import type { BodyJob } from '../../src/jobs/enqueue-store.js';
 import type { ClaimedJob, Json } from '../../src/jobs/job.js';
-import type { BodyJob } from '../../src/jobs/store.js';
 
 /** As amqplib's Options.Publish, as far as it is kept. */
 export interface PublishOptions {

@@ -2,8 +2,9 @@
  * The rows of a message in a queue, and how long they wait: what the broker did with a time to live and a dead letter
  * exchange, a due time does. Pure.
  */
+
+import type { BodyJob } from '../../src/jobs/enqueue-store.js';
 import type { ClaimedJob, Json } from '../../src/jobs/job.js';
-import type { BodyJob } from '../../src/jobs/store.js';
 import { jobOf, keptOf, withDeath } from './message.js';
 import type { Arguments } from './tables.js';
 import { route, type Topology } from './topology.js';

@@ -1,5 +1,6 @@
 /** Progress of a bridge on stderr: a line that rewrites itself on a terminal, otherwise one now and then when something changed. */
 import type { BridgeProgress } from '../../adapters/rabbitmq/bridge.js';
+import { columnsOf } from './output.js';
 
 const REDRAW_MS = 500;
 const LINE_MS = 5_000;
@@ -28,7 +29,10 @@ export function createBridgeProgress(quiet: boolean): BridgeProgressLine {
     const line = describeBridge(last, rate);
     if (line === drawn) return;
     drawn = line;
-    process.stderr.write(terminal ? `\r\u001b[K${line}` : `${line}\n`);
+    // A line that wraps cannot be rewritten.
+    process.stderr.write(
+      terminal ? `\r\u001b[K${line.slice(0, (columnsOf(process.stderr) ?? 200) - 1)}` : `${line}\n`,
+    );
   };
   return {
     update(progress) {

@@ -14,11 +14,12 @@ export interface StepLine {
   readonly end: () => void;
 }
 
-/** `now`: milliseconds of a clock that only goes forward. */
+/** `now`: milliseconds of a clock that only goes forward. `columns` of the terminal. */
 export function stepLine(
   write: (text: string) => void,
   isTerminal: boolean,
   now: () => number = () => performance.now(),
+  columns = process.stderr.columns || 100,
 ): StepLine {
   let nextAt = now() + QUIET_MS;
   let drawn = false;
@@ -28,7 +29,7 @@ export function stepLine(
       nextAt = now() + (isTerminal ? REDRAW_MS : LINE_MS);
       drawn = true;
       const line = printable(what);
-      write(isTerminal ? `\r\u001b[K${line.slice(0, 100)}` : `${line}\n`);
+      write(isTerminal ? `\r\u001b[K${line.slice(0, columns - 1)}` : `${line}\n`);
     },
     end() {
       if (drawn && isTerminal) write('\r\u001b[K');

@@ -3,11 +3,12 @@
  * decides nothing; a slow terminal drops updates, never messages.
  */
 import type { DrainProgress } from '../../adapters/rabbitmq/drain.js';
-import { printable } from './context.js';
+import { columnsOf } from './output.js';
+import { printable } from './printable.js';
 
 const REDRAW_MS = 200;
 const LINE_MS = 5_000;
-const BAR_WIDTH = 24;
+const BAR_WIDTH = { min: 6, max: 24 };
 /** The rate is taken over this much of the recent past. */
 const RATE_WINDOW_MS = 5_000;
 
@@ -26,7 +27,9 @@ export function createProgress(group: string, quiet: boolean): ProgressLine {
 
   const draw = (): void => {
     if (last === undefined || quiet) return;
-    const line = describe(group, last, rateOf(samples));
+    // A line that wraps cannot be rewritten.
+    const columns = columnsOf(process.stderr);
+    const line = describe(group, last, rateOf(samples), columns === undefined ? undefined : columns - 1);
     process.stderr.write(terminal ? `\r\u001b[K${line}` : `${line}\n`);
     drawnAt = performance.now();
   };
@@ -53,13 +56,23 @@ function rateOf(samples: readonly { readonly at: number; readonly taken: number 
   return ((last.taken - first.taken) / (last.at - first.at)) * 1_000;
 }
 
-export function describe(group: string, { taken, initial }: DrainProgress, rate: number | null): string {
+/** `width` in columns; the bar gives way first. */
+export function describe(
+  group: string,
+  { taken, initial }: DrainProgress,
+  rate: number | null,
+  width = Number.POSITIVE_INFINITY,
+): string {
   const share = initial === 0 ? 1 : Math.min(1, taken / initial);
-  const filled = Math.round(share * BAR_WIDTH);
-  const bar = `${'#'.repeat(filled)}${'.'.repeat(BAR_WIDTH - filled)}`;
   const speed = rate === null ? '' : ` ${Math.round(rate)}/s`;
   const left = rate === null || rate < 1 ? '' : `, ${duration((initial - taken) / rate)} left`;
-  return `${printable(group)} [${bar}] ${taken}/${initial} ${Math.floor(share * 100)}%${speed}${left}`;
+  const counts = `${taken}/${initial} ${Math.floor(share * 100)}%${speed}${left}`;
+  const name = printable(group);
+  const room = width - name.length - counts.length - ' [] '.length;
+  const bar = Math.max(BAR_WIDTH.min, Math.min(BAR_WIDTH.max, room));
+  const filled = Math.round(share * bar);
+  const line = `${name} [${'#'.repeat(filled)}${'.'.repeat(bar - filled)}] ${counts}`;
+  return line.length > width ? line.slice(-width) : line;
 }
 
 function duration(seconds: number): string {

@@ -4,16 +4,31 @@
  */
 import { EXIT, type ExitStatus, UnbrokerError } from '../errors.js';
 import { errorFields } from '../log.js';
+import { printJson } from './output.js';
 import { printable, withoutSecrets } from './printable.js';
 
-/** Prints the error's line on stderr and answers its exit status. */
+/**
+ * Prints the error's line on stderr and answers its exit status. With --json whoever reads stdout gets it, too:
+ * `{ error: { code, message, hint } }`.
+ */
 export function report(error: unknown): ExitStatus {
   const known = translate(error);
-  process.stderr.write(`unbroker: ${printable(withoutSecrets(known.line))} [${known.code}]\n`);
+  const { code, message, hint } = known;
+  process.stderr.write(`unbroker: ${shown(known.line)} [${code}]\n`);
+  if (asksForJson(process.argv) && code !== 'answer-unwritten')
+    printJson({ error: { code, message: shown(message), hint: shown(hint) } });
   const cause: unknown = known.code === 'uncaught-error' ? known.cause : error;
   if (process.env['UNBROKER_LOG_LEVEL'] === 'debug' && cause instanceof Error)
     process.stderr.write(`${withoutSecrets(cause.stack ?? '')}\n`);
   return known.exitStatus;
+}
+
+const shown = (text: string): string => printable(withoutSecrets(text));
+
+/** Also where the parser could not say: it is what was misused. */
+export function asksForJson(argv: readonly string[]): boolean {
+  const end = argv.indexOf('--');
+  return (end < 0 ? argv : argv.slice(0, end)).includes('--json');
 }
 
 /**

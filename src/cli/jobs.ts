@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { invalid } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { JOB_STATES, type Job } from '../jobs/job.js';
-import type { JobFilter } from '../jobs/store.js';
+import type { JobFilter } from '../jobs/operator-store.js';
 import { type Act, createOperations, type Operation } from '../operations.js';
 import { type Context, printable, run } from './context.js';
 import { actor, audit, type BulkOptions, bulk, checkState, resume, withFilter } from './jobs-bulk.js';

@@ -13,7 +13,7 @@ import { drainCommand } from './drain.js';
 import { report, uncaught } from './failure.js';
 import { jobsCommand } from './jobs.js';
 import { migrateCommand } from './migrate.js';
-import { holdsPassword, printable, withoutSecrets } from './printable.js';
+import { holdsPassword } from './printable.js';
 import { rolesCommand } from './roles.js';
 import { schedulesCommand } from './schedules.js';
 import { seamCommand } from './seam.js';
@@ -131,6 +131,7 @@ function reportUsage(error: CommanderError): number {
     .replace(/^error: /, '')
     .replace(/\s*\n\s*/g, ' ')
     .replace(/[.\s]+$/, '');
-  process.stderr.write(`unbroker: ${printable(withoutSecrets(what))}. Run: ${misused} --help [usage]\n`);
-  return EXIT.badInput;
+  return report(
+    new UnbrokerError('usage', what, { hint: `Run: ${misused} --help`, exitStatus: EXIT.badInput }),
+  );
 }

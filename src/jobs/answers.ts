@@ -12,3 +12,9 @@ export async function rows<T>(db: Queryable, text: string, values: unknown[]): P
 export async function returnedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
   return (await rows<{ id: string }>(db, text, values)).map((row) => row.id);
 }
+
+/** Of a statement that answers with all ids in one text. */
+export async function joinedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {
+  const [answer] = await rows<{ ids: string | null }>(db, text, values);
+  return answer?.ids?.split(',') ?? [];
+}

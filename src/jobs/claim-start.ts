@@ -2,10 +2,12 @@
  * Where a claim starts: behind the floors or at the head, with somebody looking before the floors beside it, and now and then
  * with some of what has waited longest. It learns from what claims bring; when they are sent is the worker's.
  */
+
+import type { ClaimOrder } from './claim-store.js';
 import { type Floor, Floors } from './floors.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { within } from './signal.js';
-import type { ClaimOrder, Store } from './store.js';
+import type { Store } from './store.js';
 
 export interface ClaimStartOptions {
   readonly store: Store;

@@ -6,7 +6,8 @@
 import { UnbrokerError } from '../errors.js';
 import type { Queryable } from './job.js';
 import { decideFiring, nextAfter, parseRule, type Rule, SCHEDULE_LIMITS } from './schedule.js';
-import type { DueRow, Fired, Move, Store } from './store.js';
+import type { DueRow, Fired, Move } from './schedule-store.js';
+import type { Store } from './store.js';
 
 export interface FiringOptions {
   readonly store: Store;

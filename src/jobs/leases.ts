@@ -3,9 +3,11 @@
  * from before the request that granted it was sent. A deadline that passes ends the handler's right to run, whether or
  * not the database can be asked.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
 import type { Queryable } from './job.js';
 import { isConflict } from './patience.js';
+import { isHeldBy } from './recheck.js';
 import { within } from './signal.js';
 import type { Store } from './store.js';
 
@@ -19,6 +21,9 @@ export interface LeasesOptions {
 
 /** Rows of one extension. */
 const BATCH = 1_000;
+/** Of those that somebody else holds for a moment, in half the time until the next extension. */
+const MAX_TRIES = 5;
+const MAX_PAUSE_MS = 100;
 
 export class Leases {
   readonly #held = new Set<Run>();
@@ -93,15 +98,40 @@ export class Leases {
     }
   }
 
+  /** Rows that somebody else holds are passed by, for their neighbours' sake, and asked for again shortly. */
   async #extendBatch(runs: readonly Run[]): Promise<void> {
+    const { leaseMs } = this.#options;
+    const until = performance.now() + leaseMs / 3;
+    let left = await this.#extendFree(runs, until);
+    for (let tries = 1; left.length > 0 && tries < MAX_TRIES; tries += 1) {
+      await sleep(Math.min(leaseMs / 6 / MAX_TRIES, MAX_PAUSE_MS), undefined, { ref: false });
+      left = await this.#extendFree(left, until);
+    }
+  }
+
+  /** Answers those that are ours and were not to be had. */
+  async #extendFree(runs: readonly Run[], until: number): Promise<readonly Run[]> {
     const { store, db, leaseMs } = this.#options;
     const sentAt = performance.now();
     const held = runs.map((run) => run.job);
-    const kept = new Set(await within(store.extend(db, held, leaseMs), leaseMs / 3));
-    for (const run of runs) {
-      if (kept.has(run.job.id)) run.deadlineAt = sentAt + leaseMs;
-      else if (!run.settling && this.#held.has(run)) this.#lose(run);
-    }
+    const kept = new Set(await within(store.extend(db, held, leaseMs), until - sentAt));
+    for (const run of runs) if (kept.has(run.job.id)) run.deadlineAt = sentAt + leaseMs;
+    const missing = runs.filter((run) => !kept.has(run.job.id) && this.#isOurs(run));
+    if (missing.length === 0) return [];
+    const asked = store.rowsNow(
+      db,
+      missing.map((run) => run.job.id),
+    );
+    const rows = new Map((await within(asked, until - performance.now())).map((row) => [row.id, row]));
+    // One that began to settle meanwhile is the settler's.
+    const ours = missing.filter((run) => this.#isOurs(run));
+    const left = ours.filter((run) => isHeldBy(run.job, rows.get(run.job.id)));
+    for (const run of ours) if (!left.includes(run)) this.#lose(run);
+    return left;
+  }
+
+  #isOurs(run: Run): boolean {
+    return !run.settling && this.#held.has(run);
   }
 
   #checkDeadlines(until: number): void {

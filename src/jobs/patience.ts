@@ -99,6 +99,16 @@ export function isConflict(error: unknown): boolean {
   return ['40001', '40P01'].includes(codeOf(error));
 }
 
+/** lock_not_available: somebody else's transaction holds a row. */
+export function isHeld(error: unknown): boolean {
+  return codeOf(error) === '55P03';
+}
+
+/** query_canceled: by the statement_timeout of the role or the database, or by a person. */
+export function isCutShort(error: unknown): boolean {
+  return codeOf(error) === '57014';
+}
+
 /** A function that is not there (42883) or not granted (42501): this package is newer than the schema or its roles. */
 export function isOutOfReach(error: unknown): boolean {
   return ['42883', '42501'].includes(codeOf(error));
@@ -110,10 +120,10 @@ export function codeOf(error: unknown): string {
 }
 
 /**
- * The server refused the statement: the connection is as good as before. Not so after class 57, its farewell, nor when it
+ * The server refused the statement: the connection is as good as before. Not so after 57P, its farewells, nor when it
  * takes no writes (25006): it was demoted, and the same address leads to the new primary by now.
  */
 export function isAnswer(error: unknown): boolean {
   const code = typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined;
-  return typeof code === 'string' && /^(?!57|08|25006)[0-9A-Z]{5}$/.test(code);
+  return typeof code === 'string' && /^(?!57P|08|25006)(?=.*\d)[0-9A-Z]{5}$/.test(code);
 }

@@ -1,26 +1,32 @@
 /**
  * Writes outcomes, many at a time: while one write is under way the next batch gathers. A few completions go with the
- * worker's next claim when that is about to come. What the fence refuses is reported as lost and never written again; what
- * the database could not be asked is tried again until the lease's local deadline.
+ * worker's next claim when that is about to come. What the fence refuses is looked at once more and, unless an earlier try wrote
+ * it, reported as lost; what the database could not be asked is tried again until the lease's local deadline. No end waits for
+ * the row of another (aside.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Run } from './handler.js';
+import { Aside, type Settlement } from './aside.js';
+import { Fitting } from './fitting.js';
+import type { Completion, Held } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
-import { codeOf, isOutOfReach } from './patience.js';
+import { codeOf, isCutShort, isHeld, isOutOfReach } from './patience.js';
+import { became } from './recheck.js';
 import type { Outcome } from './settle.js';
-import type { Completion, Held, Store } from './store.js';
-
-/** A job that ended, and what to write. */
-export interface Settlement {
-  readonly run: Run;
-  readonly outcome: Outcome;
-}
+import type { EachAnswer } from './settle-store.js';
+import type { Store } from './store.js';
 
 /** A statement of the store. */
 type Write = Outcome['type'] | 'completeAndRemove';
+type StoreWrite = (db: Queryable, held: readonly Held[], keeping: Queryable) => Promise<string[]>;
 
 /** In the order in which a batch writes them. */
 const WRITES: readonly Write[] = ['complete', 'completeAndRemove', 'retry', 'snooze', 'discard'];
+
+/** The same without waiting for locks. */
+const FREE = {
+  ...{ complete: 'completeFree', completeAndRemove: 'completeAndRemoveFree' },
+  ...{ retry: 'retry', snooze: 'snooze', discard: 'discard' },
+} as const satisfies Record<Write, keyof Store>;
 
 export interface SettlerOptions {
   readonly store: Store;
@@ -64,11 +70,15 @@ export class Settler {
   #starting = 0;
   readonly #maxLanes: number;
   readonly #batch: number;
+  /** How much of a batch the server takes at once. */
+  readonly #fitting = new Fitting();
+  readonly #aside: Aside;
   /** What a lane takes at once. */
   readonly #take: number;
   /** False once the database took a call for part of a transaction. */
   #calls = true;
   #pending = 0;
+  #closed = false;
   readonly #options: SettlerOptions;
 
   constructor(options: SettlerOptions) {
@@ -76,6 +86,10 @@ export class Settler {
     this.#batch = options.batch ?? MAX_SETTLE;
     this.#maxLanes = this.#batch >= MANY ? 1 : LANES;
     this.#take = this.#batch === 1 ? MAX_CALL : this.#batch;
+    this.#aside = new Aside({
+      write: (settlements) => this.#writeFree(settlements),
+      giveUp: (settlement) => this.#settled(settlement, false),
+    });
   }
 
   /** Settlements not yet written. */
@@ -92,7 +106,7 @@ export class Settler {
       return;
     }
     this.#riders.push(settlement);
-    if (this.#riders.length >= Math.min(MAX_RIDERS, this.#batch)) this.flush();
+    if (this.#riders.length >= Math.min(MAX_RIDERS, this.#batch, this.#fitting.most)) this.flush();
     else this.#ride ??= setTimeout(() => this.flush(), MAX_RIDE_MS);
   }
 
@@ -104,16 +118,17 @@ export class Settler {
     return riders;
   }
 
-  /** A claim that took these along has answered, with the ids that were written. */
+  /** A claim that took these along has answered, with the ids that were written; the others are asked for by themselves. */
   wrote(taken: readonly Settlement[], ids: readonly string[]): void {
-    const written = ids.length < taken.length ? new Set(ids) : undefined;
-    for (const settlement of taken)
-      this.#settled(settlement, written === undefined || written.has(settlement.run.job.id));
+    this.#enqueue(this.#settledOf(taken, ids));
   }
 
   /** The claim that took them along failed: they are written by themselves. */
-  putBack(taken: readonly Settlement[]): void {
-    this.#enqueue(taken);
+  putBack(taken: readonly Settlement[], error: unknown): void {
+    if (isCutShort(error)) this.#fitting.cutShort(taken.length);
+    // Not known whose: one of them would keep the next claim waiting, too.
+    if (isHeld(error)) this.#aside.put(taken);
+    else this.#enqueue(taken);
   }
 
   /** No claim will come soon: what waits for it is written now. */
@@ -125,7 +140,14 @@ export class Settler {
   /** Resolves when all that was pushed is written or lost. */
   async drained(): Promise<void> {
     this.flush();
-    while (this.#lanes.size > 0) await Promise.all([...this.#lanes].map(({ ended }) => ended));
+    while (this.#lanes.size > 0 || !this.#aside.empty)
+      await Promise.all([...this.#lanes].map(({ ended }) => ended).concat(this.#aside.drained()));
+  }
+
+  /** What is not written by now is left to the reaper. */
+  close(): void {
+    this.#closed = true;
+    this.#aside.close();
   }
 
   #enqueue(settlements: readonly Settlement[]): void {
@@ -155,7 +177,7 @@ export class Settler {
     await new Promise((resolve) => setImmediate(resolve));
     this.#starting -= 1;
     let backoffMs = FIRST_BACKOFF_MS;
-    while (this.#queue.length > 0) {
+    while (this.#queue.length > 0 && !this.#closed) {
       const taken = this.#withoutExpired(this.#queue.splice(0, this.#take));
       const left = await this.#write(taken);
       if (left.length > 0) {
@@ -181,6 +203,16 @@ export class Settler {
   /** Writes a batch, a statement for each kind of outcome; answers what could not be asked. */
   async #write(batch: readonly Settlement[]): Promise<Settlement[]> {
     const left: Settlement[] = [];
+    for (const [as, same] of this.#bySort(batch)) {
+      if (this.#batch === 1) left.push(...(await this.#writeEach(as, same)));
+      else
+        for (const part of parts(same, this.#fitting.most)) left.push(...(await this.#writeSame(as, part)));
+    }
+    return left;
+  }
+
+  /** In the order in which they are written. */
+  #bySort(batch: readonly Settlement[]): (readonly [Write, readonly Settlement[]])[] {
     const same = new Map<Write, Settlement[]>();
     for (const settlement of batch) {
       const write = this.#writeOf(settlement);
@@ -188,11 +220,10 @@ export class Settler {
       if (group === undefined) same.set(write, [settlement]);
       else group.push(settlement);
     }
-    for (const as of WRITES) {
-      const rows = same.get(as) ?? [];
-      left.push(...(await (this.#batch === 1 ? this.#writeEach(as, rows) : this.#writeSame(as, rows))));
-    }
-    return left;
+    return WRITES.flatMap((as) => {
+      const group = same.get(as);
+      return group === undefined ? [] : [[as, group] as const];
+    });
   }
 
   /** Each in a transaction of its own. */
@@ -201,10 +232,11 @@ export class Settler {
     const { store, db, keeping = db, onError } = this.#options;
     try {
       const answers = await store.completeEach(keeping, completionsOf(same));
-      const refused = same.filter((_, i) => answers[i] === 'refused');
-      for (const [i, settlement] of same.entries())
-        if (answers[i] !== 'refused') this.#settled(settlement, answers[i] === 'written');
-      return this.#oneByOne(as, refused);
+      const which = (answer: EachAnswer) => same.filter((_, i) => answers[i] === answer);
+      for (const settlement of which('written')) this.#settled(settlement, true);
+      this.#aside.put(which('held'));
+      const left = await this.#recheck(which('stale'));
+      return left.concat(await this.#oneByOne(as, which('refused')));
     } catch (error) {
       onError(error);
       if (!isInTransaction(error) && !isOutOfReach(error)) return [...same];
@@ -217,29 +249,97 @@ export class Settler {
     return outcome.type === 'complete' && this.#options.removes(run.job) ? 'completeAndRemove' : outcome.type;
   }
 
+  /** Answers what could not be asked. */
   async #writeSame(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
-    if (same.length === 0) return [];
-    const { store, db, keeping = db, onError } = this.#options;
+    const { store, db, keeping = db } = this.#options;
+    let ids: readonly string[];
     try {
-      const rows = same.map(rowOf);
       // The rows of one call share the outcome's type, so each has what its statement needs.
-      const write = store[as] as (
-        db: Queryable,
-        held: readonly Held[],
-        keeping: Queryable,
-      ) => Promise<string[]>;
-      const written = await write(db, rows, keeping);
-      this.wrote(same, written);
+      const write = store[as] as StoreWrite;
+      ids = await write(db, same.map(rowOf), keeping);
+    } catch (error) {
+      return this.#failed(as, same, error);
+    }
+    this.#fitting.written(same.length);
+    return this.#recheck(this.#settledOf(same, ids));
+  }
+
+  /** Those that are held, or cut short by themselves, go aside. */
+  async #failed(as: Write, same: readonly Settlement[], error: unknown): Promise<Settlement[]> {
+    this.#options.onError(error);
+    if (isHeld(error)) this.#aside.put(same);
+    else if (isCutShort(error)) {
+      this.#fitting.cutShort(same.length);
+      if (same.length === 1) this.#aside.put(same);
+      else return this.#inHalves(as, same);
+    } else if (!isRefusal(error)) return [...same];
+    else if (same.length > 1) return this.#oneByOne(as, same);
+    // A caller's table refers to the row: the work is done all the same, and the row stays.
+    else if (as === 'completeAndRemove') return this.#writeSame('complete', same);
+    else return this.#withoutText(same[0] as Settlement);
+    return [];
+  }
+
+  /** One that is too much for the server's statement_timeout will be so the next time, too. */
+  async #inHalves(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
+    const left: Settlement[] = [];
+    for (const half of parts(same, Math.ceil(same.length / 2)))
+      left.push(...(await this.#writeSame(as, half)));
+    return left;
+  }
+
+  /** Settles those that were written; answers the others. */
+  #settledOf(same: readonly Settlement[], ids: readonly string[]): readonly Settlement[] {
+    const written = ids.length < same.length ? new Set(ids) : undefined;
+    const missing: Settlement[] = [];
+    for (const settlement of same)
+      if (written === undefined || written.has(settlement.run.job.id)) this.#settled(settlement, true);
+      else missing.push(settlement);
+    return missing;
+  }
+
+  /** Nothing was found to write for these: why? Answers what could not be asked. */
+  async #recheck(missing: readonly Settlement[]): Promise<Settlement[]> {
+    if (missing.length === 0) return [];
+    const { store, db, onError } = this.#options;
+    try {
+      const rows = await store.rowsNow(
+        db,
+        missing.map(({ run }) => run.job.id),
+      );
+      const now = new Map(rows.map((row) => [row.id, row]));
+      for (const settlement of missing) {
+        const { run, outcome } = settlement;
+        const what = became(run.job, outcome, now.get(run.job.id));
+        if (what === 'held') this.#aside.put([settlement]);
+        else this.#settled(settlement, what === 'written');
+      }
       return [];
     } catch (error) {
       onError(error);
-      if (!isRefusal(error)) return [...same];
-      if (same.length > 1) return this.#oneByOne(as, same);
-      // A caller's table refers to the row: the work is done all the same, and the row stays.
-      return as === 'completeAndRemove'
-        ? this.#writeSame('complete', same)
-        : this.#withoutText(same[0] as Settlement);
+      return [...missing];
     }
+  }
+
+  /** What was put aside, as far as that goes without waiting; answers the rest. */
+  async #writeFree(settlements: readonly Settlement[]): Promise<Settlement[]> {
+    const { store, db, onError } = this.#options;
+    const left: Settlement[] = [];
+    for (const [as, same] of this.#bySort(settlements)) {
+      for (const part of parts(same, this.#fitting.most)) {
+        try {
+          const write = store[FREE[as]] as StoreWrite;
+          left.push(...(await this.#recheck(this.#settledOf(part, await write(db, part.map(rowOf), db)))));
+        } catch (error) {
+          onError(error);
+          if (isCutShort(error)) this.#fitting.cutShort(part.length);
+          // Refused for what is in it: as any other.
+          if (isRefusal(error)) this.#enqueue(part);
+          else left.push(...part);
+        }
+      }
+    }
+    return left;
   }
 
   /** One row that the server refuses must not hold up the others. */
@@ -260,6 +360,13 @@ export class Settler {
     this.#settled({ run, outcome }, false);
     return [];
   }
+}
+
+function parts(same: readonly Settlement[], size: number): readonly (readonly Settlement[])[] {
+  if (same.length <= size) return [same];
+  const out: (readonly Settlement[])[] = [];
+  for (let at = 0; at < same.length; at += size) out.push(same.slice(at, at + size));
+  return out;
 }
 
 /** What its statement needs. Most outcomes are completions: with a spread each took the worker 1.6 us of 6.6 more. */

@@ -4,9 +4,11 @@
  * between, an operator's act) the sweep finds: upkeep walks along the keys. It refuses to know who goes first; the
  * database decides.
  */
+
+import type { Turn } from './claim-store.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { within } from './signal.js';
-import type { Store, Turn } from './store.js';
+import type { Store } from './store.js';
 
 type Key = Pick<Turn, 'kind' | 'key'>;
 

@@ -9,9 +9,11 @@ import { Firing } from './firing.js';
 import type { Queryable } from './job.js';
 import { isConflict } from './patience.js';
 import { type Retention, RetentionWalk } from './retention.js';
+import type { Fired } from './schedule-store.js';
 import { within } from './signal.js';
-import type { Fired, Reaped, Store } from './store.js';
+import type { Store } from './store.js';
 import { TurnWalk } from './turns.js';
+import type { Reaped } from './upkeep-store.js';
 
 export interface UpkeepOptions {
   readonly store: Store;

@@ -5,9 +5,10 @@
  */
 import { randomBytes } from 'node:crypto';
 import { errorFields, type Log } from '../log.js';
+import { LOOK_EVERY_MS } from './enqueue-store.js';
 import type { Queryable } from './job.js';
 import { Signal, within } from './signal.js';
-import { LOOK_EVERY_MS, type Store } from './store.js';
+import type { Store } from './store.js';
 
 /** A connection that is ours alone and direct, not through a pooler: pg's Client once it is connected. */
 export interface ListenClient extends Queryable {

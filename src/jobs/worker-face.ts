@@ -7,8 +7,9 @@ import type { Handler } from './handler.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import type { KindLimits } from './kind-limits.js';
 import type { Retention } from './retention.js';
+import type { Fired } from './schedule-store.js';
 import type { Outcome } from './settle.js';
-import type { Fired, Reaped } from './store.js';
+import type { Reaped } from './upkeep-store.js';
 import type { ListenClient } from './wake.js';
 
 export interface WorkerOptions {

@@ -2,9 +2,10 @@
  * The kinds that a worker has handlers for: what each may still take, and from which a claim begins. It counts what it is
  * told and asks nobody.
  */
+
+import type { KindDemand, KindRule } from './claim-store.js';
 import type { KindOptions } from './handler.js';
 import { FailureRamp } from './ramp.js';
-import type { KindDemand, KindRule } from './store.js';
 
 export interface Kind {
   readonly options: KindOptions;

@@ -1,12 +1,12 @@
 /** What may be said to createWorker, and within which bounds. It refuses what is outside before anything starts. */
 import { suggestion } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
+import type { KindRule } from './claim-store.js';
 import type { Handler, KindOptions } from './handler.js';
 import { LIMITS } from './job.js';
 import { KIND_LIMITS, type KindLimits } from './kind-limits.js';
 import { plainAgeMs, type Retention, RetentionWalk } from './retention.js';
 import { parseRetryPolicy } from './retry.js';
-import type { KindRule } from './store.js';
 import { isStorable } from './text.js';
 
 interface Expected {

@@ -7,10 +7,12 @@ import { hostname } from 'node:os';
 import { errorFields, type Log, quiet, SILENT, unfailing } from '../log.js';
 import { Ahead, isLastAttempt, MAX_AHEAD_MS, parted } from './ahead.js';
 import { ClaimStart } from './claim-start.js';
+import type { ClaimOrder } from './claim-store.js';
+import { OncePerCause, sayingOf } from './database-says.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
-import { hearErrors, isAnswer, isConflict, type Patient, patient } from './patience.js';
+import { hearErrors, isAnswer, isConflict, isCutShort, isHeld, type Patient, patient } from './patience.js';
 import { ReturnRamp } from './ramp.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
@@ -18,7 +20,7 @@ import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js'
 import { completionsOf, MAX_SETTLE, Settler } from './settler.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
-import { type ClaimOrder, createStore, type Store } from './store.js';
+import { createStore, type Store } from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { MAX_SLEEP_MS, Wake } from './wake.js';
@@ -112,6 +114,9 @@ class JobWorker implements Worker {
   readonly #executing = new Set<Run>();
   /** Claimed and not yet begun. */
   readonly #ahead: Ahead;
+  /** Their lease ended before they were begun. */
+  readonly #tooLate: Run[] = [];
+  readonly #said = new OncePerCause();
   #stopping = false;
   #loop: Promise<void> | undefined;
   /** Claimed many at once, and not yet taken apart. */
@@ -246,6 +251,7 @@ class JobWorker implements Worker {
     await within(written, Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
       this.#databaseError(error),
     );
+    this.#settler.close();
     this.#leases.stop();
     this.ready = false;
   }
@@ -264,6 +270,7 @@ class JobWorker implements Worker {
           await this.#nudged.wait(MIN_CLAIM_MS * 2 * Math.random());
           continue;
         }
+        this.ready = false;
         this.#return.lost();
         this.#fullClaims = 0;
         // Jittered, so that a fleet does not come back in step.
@@ -374,7 +381,7 @@ class JobWorker implements Worker {
       this.#start.learned(claim, jobs, !limited && !filledOne(jobs, claim), sentAt);
       return jobs.length;
     } catch (error) {
-      this.#settler.putBack(ended);
+      this.#settler.putBack(ended, error);
       this.#start.failed(claim);
       if (ended.length > 0 && isAnswer(error)) return null;
       throw error;
@@ -488,9 +495,22 @@ class JobWorker implements Worker {
     await this.#giveBack(runs);
   }
 
+  /** If nobody has taken it, it goes back as it was: it was never begun. */
+  #comesTooLate(run: Run): void {
+    run.lose();
+    this.#tooLate.push(run);
+    if (this.#tooLate.length > 1) return;
+    setImmediate(() => {
+      const before = this.#begun;
+      this.#begun = this.#giveBack(this.#tooLate.splice(0)).then(() => before);
+    });
+  }
+
   async #execute(run: Run): Promise<void> {
     const kind = this.#kinds.of(run.job.kind);
-    // Lost before it started: given back, since the worker stops.
+    // This process was stopped, or another handler kept it busy: somebody else may run it by now.
+    if (run.lost || run.deadlineAt <= performance.now()) this.#comesTooLate(run);
+    // Lost before it started, or given back, since the worker stops.
     const end = run.lost ? NOT_STARTED : await run.execute(kind.options);
     this.#executing.delete(run);
     this.#ahead.ended();
@@ -570,11 +590,9 @@ class JobWorker implements Worker {
 
   #databaseError(error: unknown): void {
     this.#emit?.({ type: 'database-error', error });
-    if (isConflict(error)) {
-      this.#log.warn(errorFields(error), 'another transaction was in the way; trying again');
-      return;
-    }
-    this.ready = false;
-    this.#log.error(errorFields(error), 'the database did not answer; trying again');
+    if (!isConflict(error) && !isHeld(error) && !isCutShort(error)) this.ready = false;
+    const { level, text } = sayingOf(error);
+    const times = this.#said.times(text, performance.now());
+    if (times !== null) this.#log[level]({ ...errorFields(error), ...(times > 1 && { times }) }, text);
   }
 }

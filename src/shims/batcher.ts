@@ -2,9 +2,9 @@
  * Puts concurrent single enqueues into one statement: while one insert is on its way, the next gathers. Each caller is
  * answered only when the commit that holds its row is. It decides nothing about jobs.
  */
-import { type Enqueued, LIMITS, type Queryable } from '../jobs/job.js';
+import { type Enqueued, LIMITS, type PreparedJob, type Queryable } from '../jobs/job.js';
 import { codeOf } from '../jobs/patience.js';
-import type { PreparedJob, Store } from '../jobs/store.js';
+import type { Store } from '../jobs/store.js';
 import { Refusal } from './contract.js';
 
 interface Waiting {

@@ -4,8 +4,9 @@
  * knows no HTTP beyond the answer's shape.
  */
 import { prepare } from '../enqueue.js';
-import type { Enqueued, Job, Queryable } from '../jobs/job.js';
-import type { DeadFilter, JobSearch, PreparedJob, Store } from '../jobs/store.js';
+import type { Enqueued, Job, PreparedJob, Queryable } from '../jobs/job.js';
+import type { DeadFilter, JobSearch } from '../jobs/operator-store.js';
+import type { Store } from '../jobs/store.js';
 import type { Suppressions } from '../notify/suppressions.js';
 import type { TemplateTable } from '../notify/template-table.js';
 import { createOperations, type Operations } from '../operations.js';

@@ -3,7 +3,7 @@
  * notifications are the jobs' ids, written as UUIDs because clients keep them in columns of that type. Pure.
  */
 import type { Job } from '../jobs/job.js';
-import type { JobSearch } from '../jobs/store.js';
+import type { JobSearch } from '../jobs/operator-store.js';
 import { objectText, readJson, toPlain } from '../json-text.js';
 import { MessageError } from '../notify/message.js';
 import type { KeyedTemplate, TemplateVariant } from '../notify/templates.js';

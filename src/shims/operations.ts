@@ -3,8 +3,9 @@
  * operation carries a pure function from the row to the change. It knows neither HTTP nor SQL.
  */
 
+import type { Carried } from '../jobs/enqueue-store.js';
 import type { Enqueued, EnqueueOptions, Job, Json, RetryPolicy, Schedule } from '../jobs/job.js';
-import type { Carried, DeadFilter, DeadGroup, JobSearch } from '../jobs/store.js';
+import type { DeadFilter, DeadGroup, JobSearch } from '../jobs/operator-store.js';
 import type { Channel } from '../notify/message.js';
 import type { Suppression, SuppressionChange } from '../notify/suppressions.js';
 import type { CurrentTemplate, TemplateChange, TemplateVersion } from '../notify/template-table.js';

@@ -4,7 +4,8 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Job, Queryable, Schedule } from '../jobs/job.js';
-import type { JobSearch, Store } from '../jobs/store.js';
+import type { JobSearch } from '../jobs/operator-store.js';
+import type { Store } from '../jobs/store.js';
 import type { Schedules } from '../schedules.js';
 import {
   type ChangedSchedule,

@@ -80,6 +80,32 @@ test('what is on its last attempt does not wait: a process that dies would leave
   expect(worker.lost()).toEqual([]);
 });
 
+test('what is claimed and not begun when its lease ends, because the process was stopped, does not begin: others may run it', async () => {
+  const leaseMs = 400;
+  const before = new Set<string>();
+  const late: string[] = [];
+  let stoppedAt = 0;
+  await db.put('a', Array(300).fill('quick'));
+  await db.put('a', ['stop', ...Array(100).fill('quick')]);
+  const worker = work({
+    ...{ leaseMs, upkeepMs: 100 },
+    handlers: {
+      a: ({ id, leaseToken, payload }) => {
+        const claim = `${id} under ${leaseToken}`;
+        if (before.has(claim) && performance.now() >= stoppedAt + leaseMs) late.push(claim);
+        if (payload !== 'stop') return;
+        for (const job of worker.claimed()) before.add(`${job.id} under ${job.leaseToken}`);
+        stoppedAt = performance.now();
+        // Nothing else happens here, as in a process that is stopped.
+        while (performance.now() < stoppedAt + 2 * leaseMs);
+      },
+    },
+  });
+  // Whatever begins late begins at once, before any timer.
+  await until('it was stopped', () => stoppedAt > 0);
+  expect(late).toEqual([]);
+});
+
 test.each([
   ['a limit of its own', { concurrency: 10 }, {}, []],
   ['jobs that must not run twice unasked', { onLeaseExpired: 'park' as const }, {}, []],

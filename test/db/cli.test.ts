@@ -70,7 +70,7 @@ describe.concurrent('usage', () => {
     [['jobs', 'list', '--stat', 'dead'], '(Did you mean --state?)'],
     [['jobs', 'show'], /missing required argument.*Run: unbroker jobs show --help/],
     [['migrate', 'extra'], 'too many arguments'],
-    [['codemod', 'scan', '--sarif', '--json'], 'cannot be used with'],
+    [['codemod', 'scan', '--sarif', '--diff'], 'cannot be used with'],
     [['jobs', 'list', '--limit'], 'argument missing'],
     [['\u001b[31mred\nnext'], '\\u001b[31mred'],
   ])('%j', async ([args, line]) => {
@@ -91,6 +91,27 @@ describe.concurrent('usage', () => {
     };
     expect(version.stdout.trim()).toBe(manifest.version);
   });
+
+  test.for<[string[], number, string, string]>([
+    [['jobs', 'nosuch', '--json'], 2, 'usage', "unknown command 'nosuch'"],
+    [['codemod', 'scan', '--sarif', '--json'], 2, 'usage', 'cannot be used with'],
+    [['codemod', 'scan', '--json', '--root', '/nonexistent'], 2, 'path-not-found', 'nonexistent'],
+    [['jobs', 'stats', '--json', '--schema', 'nosuch'], 2, 'schema-missing', 'nosuch'],
+    [['migrate', '--json', `postgres://u:${CANARY}@h/d`], 2, 'secret-in-arguments', 'An argument'],
+  ])(
+    'a failure is JSON on stdout, too, when that is asked for: %j',
+    async ([args, status, code, message]) => {
+      const run = await unbroker(args);
+      expectRefusal({ ...run, stdout: '' }, status, code, /\[/);
+      const { error } = JSON.parse(run.stdout) as { error: { code: string; message: string; hint: string } };
+      expect(error).toEqual({
+        code,
+        message: expect.stringContaining(message),
+        hint: expect.stringMatching(/./),
+      });
+      expect(run.stdout).not.toContain(CANARY);
+    },
+  );
 
   test.for([
     [['migrate', `postgres://u:${CANARY}@h/d`]],

@@ -2,8 +2,9 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
+import { LOOK_EVERY_MS } from '../../src/jobs/enqueue-store.js';
 import { LIMITS, type Queryable } from '../../src/jobs/job.js';
-import { createStore, LOOK_EVERY_MS } from '../../src/jobs/store.js';
+import { createStore } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';

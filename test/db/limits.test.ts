@@ -5,8 +5,8 @@
  */
 import pg from 'pg';
 import { afterAll, beforeEach, expect, test } from 'vitest';
+import type { KindRule } from '../../src/jobs/claim-store.js';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
-import type { KindRule } from '../../src/jobs/store.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker } from '../support/workers.js';

@@ -5,9 +5,9 @@
 import pg from 'pg';
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { enqueue, enqueueMany } from '../../src/enqueue.js';
+import type { KindRule } from '../../src/jobs/claim-store.js';
 import type { ClaimedJob } from '../../src/jobs/job.js';
 import { Discard } from '../../src/jobs/settle.js';
-import type { KindRule } from '../../src/jobs/store.js';
 import { TurnWalk } from '../../src/jobs/turns.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { jobsDatabase } from '../support/jobs.js';

@@ -1,8 +1,8 @@
 /** Expired leases are taken back, once, whoever the worker was; what finished or extended meanwhile is left alone. */
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ClaimedJob } from '../../src/jobs/job.js';
-import type { Reaped } from '../../src/jobs/store.js';
 import { Upkeep } from '../../src/jobs/upkeep.js';
+import type { Reaped } from '../../src/jobs/upkeep-store.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { jobsDatabase, type Session } from '../support/jobs.js';
 

@@ -2,8 +2,8 @@
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
 import type { Retention } from '../../src/jobs/retention.js';
-import { createStatements } from '../../src/jobs/statements.js';
 import { Upkeep } from '../../src/jobs/upkeep.js';
+import { createUpkeepStatements } from '../../src/jobs/upkeep-statements.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
@@ -109,7 +109,7 @@ test('a step of the walk reads a step of the index, in 200,000 rows', async () =
   );
   await db.pool.query('analyze unbroker.jobs');
   const { rows } = await db.pool.query(
-    `explain (analyze, buffers, format json) ${createStatements(db.schema).finishedBelow}`,
+    `explain (analyze, buffers, format json) ${createUpkeepStatements(db.schema).finishedBelow}`,
     [0, new Date(Date.now() - 100_000_000).toISOString(), '1', 500],
   );
   const plan = JSON.stringify(rows[0]);

@@ -8,7 +8,7 @@ import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { Firing } from '../../src/jobs/firing.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { parseRule, slotsAfter } from '../../src/jobs/schedule.js';
-import type { DueRow, Move } from '../../src/jobs/store.js';
+import type { DueRow, Move } from '../../src/jobs/schedule-store.js';
 import { createWorker } from '../../src/jobs/worker.js';
 import { createSchedules } from '../../src/schedules.js';
 import { jobsDatabase } from '../support/jobs.js';

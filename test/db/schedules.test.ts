@@ -6,7 +6,7 @@ import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { UnbrokerError } from '../../src/errors.js';
 import { Firing, type FiringOptions } from '../../src/jobs/firing.js';
 import type { Misfire, Queryable, Schedule } from '../../src/jobs/job.js';
-import type { Fired } from '../../src/jobs/store.js';
+import type { Fired } from '../../src/jobs/schedule-store.js';
 import { readMigrations } from '../../src/migrate.js';
 import { createSchedules, type ScheduleOptions } from '../../src/schedules.js';
 import { jobsDatabase } from '../support/jobs.js';

@@ -1,6 +1,6 @@
 /** The HTTP doors' own queries: by the index that was made for them, bounded, and nothing but what was meant. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { createStatements } from '../../src/jobs/statements.js';
+import { createOperatorStatements } from '../../src/jobs/operator-statements.js';
 import { createStore } from '../../src/jobs/store.js';
 import { createRequests } from '../../src/shims/requests.js';
 import { type FreshDatabase, freshMigratedDatabase } from '../support/services.js';
@@ -24,7 +24,7 @@ async function planOf(text: string, values: unknown[]): Promise<string> {
 }
 
 it('a reference is found by its index', async () => {
-  const { searchReference } = createStatements('unbroker');
+  const { searchReference } = createOperatorStatements('unbroker');
   expect(await planOf(searchReference, ['ref-17', null, null, null, 50, null])).toContain('jobs_reference');
   expect(
     (await store.search(database.pool, { reference: 'ref-17', limit: 5 })).map((job) => job.payloadText),
@@ -32,7 +32,7 @@ it('a reference is found by its index', async () => {
 });
 
 it('a tag is found by its index', async () => {
-  const { searchTag } = createStatements('unbroker');
+  const { searchTag } = createOperatorStatements('unbroker');
   await database.pool.query(
     `insert into unbroker.jobs (kind, payload) values ('notify.email', '{"to":"a@b.example","tags":["x"]}')`,
   );

@@ -10,6 +10,7 @@ import { NotificationClient } from '../legacy/clients/notification-client.js';
 import { RetryClient } from '../legacy/clients/retry-client.js';
 import { SchedulingClient } from '../legacy/clients/scheduling-client.js';
 import { until } from '../support/until.js';
+import { lateRetries } from '../support/workers.js';
 import { type ShimWorld, startShimWorld } from './shim-world.js';
 import { type Sink, startHttpSink, startSmtpSink } from './sinks.js';
 
@@ -35,7 +36,7 @@ beforeAll(async () => {
     config: { templates: world.templates, ...notify },
     directory: '/',
   });
-  worker = createWorker({ db: world.database.pool, handlers, pollMs: 20 });
+  worker = createWorker({ db: world.database.pool, handlers: lateRetries(handlers), pollMs: 20 });
   worker.start();
   notification = new NotificationClient(world.url);
   scheduling = new SchedulingClient(world.url);

@@ -4,8 +4,9 @@
  */
 import pg from 'pg';
 import { createEnqueue, type EnqueueOptions } from '../../src/enqueue.js';
+import type { KindDemand } from '../../src/jobs/claim-store.js';
 import type { ClaimedJob, Job, Queryable } from '../../src/jobs/job.js';
-import { createStore, type KindDemand, type Store } from '../../src/jobs/store.js';
+import { createStore, type Store } from '../../src/jobs/store.js';
 import { migrate } from '../../src/migrate.js';
 import { type FreshDatabase, freshDatabase, freshMigratedDatabase } from './fresh.js';
 import type { PostgresServer } from './postgres-server.js';
@@ -149,8 +150,10 @@ export async function openSession(url: string, watcher: Queryable): Promise<Sess
 
 /** Until the backend waits for a lock that another one holds. */
 export async function untilBlocked(watcher: Queryable, pid: number): Promise<void> {
-  await until(`backend ${pid} is blocked`, async () => {
-    const { rows } = await watcher.query('select cardinality(pg_blocking_pids($1)) as blockers', [pid]);
-    return (rows[0] as { blockers: number }).blockers > 0;
-  });
+  await until(`backend ${pid} is blocked`, () => isBlocked(watcher, pid));
+}
+
+export async function isBlocked(watcher: Queryable, pid: number): Promise<boolean> {
+  const { rows } = await watcher.query('select cardinality(pg_blocking_pids($1)) as blockers', [pid]);
+  return (rows[0] as { blockers: number }).blockers > 0;
 }

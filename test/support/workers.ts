@@ -3,11 +3,23 @@
  * of it stopped and closed with the test's database.
  */
 import pg from 'pg';
+import type { KindOptions } from '../../src/jobs/handler.js';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
 import type { Outcome } from '../../src/jobs/settle.js';
 import { createWorker, type Worker, type WorkerEvent, type WorkerOptions } from '../../src/jobs/worker.js';
 import { pooled } from './pgbouncer.js';
 import { until } from './until.js';
+
+/**
+ * The same kinds, with ten minutes before each retry. By default the first comes after any time up to a second: often before
+ * a test that waits for the failure has looked. The test brings the job forward itself.
+ */
+export function lateRetries(kinds: Readonly<Record<string, KindOptions>>): Record<string, KindOptions> {
+  const retryPolicy = { type: 'fixed', delayMs: 600_000 } as const;
+  return Object.fromEntries(
+    Object.entries(kinds).map(([kind, options]) => [kind, { ...options, retryPolicy }]),
+  );
+}
 
 export interface TestWorkerOptions extends Omit<WorkerOptions, 'db'> {
   readonly url: string;

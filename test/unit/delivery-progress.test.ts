@@ -11,6 +11,14 @@ test.each([
   [{ taken: 0, initial: 0 }, null, 'work [########################] 0/0 100%'],
 ])('%j at %s/s', (progress, rate, shown) => expect(line('work', progress, rate)).toBe(shown));
 
+test.each([80, 60, 40, 24])('fits %i columns: the bar gives way, then the name; counts stay', (width) => {
+  const shown = line('notification.work', { taken: 50_000, initial: 100_000 }, 500, width);
+  expect(shown.length).toBeLessThanOrEqual(width);
+  expect(shown).toMatch(
+    width < 40 ? /50% 500\/s, 1m40s left$/ : /[#.]\] 50000\/100000 50% 500\/s, 1m40s left$/,
+  );
+});
+
 test('a queue name cannot steer the terminal', () => {
   expect(line('a\u001b[2Jb', { taken: 0, initial: 1 }, null)).not.toContain('\u001b');
 });

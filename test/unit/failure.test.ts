@@ -1,6 +1,6 @@
 /** What drivers' errors become: a code, a status, a line without secrets. */
 import { afterEach, describe, expect, test, vi } from 'vitest';
-import { report, translate } from '../../src/cli/failure.js';
+import { asksForJson, report, translate } from '../../src/cli/failure.js';
 import { UnbrokerError } from '../../src/errors.js';
 
 const withCode = (code: string, message = 'm'): Error => Object.assign(new Error(message), { code });
@@ -74,3 +74,10 @@ describe('the line', () => {
     expect(written.join('')).not.toContain('secret');
   });
 });
+
+test.each([
+  [['node', 'unbroker', 'jobs', 'list', '--json'], true],
+  [['node', 'unbroker', '--json', 'nosuch'], true],
+  [['node', 'unbroker', 'jobs', 'list'], false],
+  [['node', 'unbroker', 'jobs', 'show', '--', '--json'], false],
+])('%j asks for JSON: %s', (argv, asked) => expect(asksForJson(argv)).toBe(asked));

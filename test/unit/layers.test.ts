@@ -62,9 +62,12 @@ function closure(file: string, seen = new Set<string>()): Set<string> {
 
 const LEVELS: readonly (readonly [level: number, files: RegExp])[] = [
   [0, /^src\/(errors|jobs\/job)\.ts$/],
-  [1, /^src\/(check|config|json-text|jobs\/(retry|settle|schedule|zone|statements|schema-name|text))\.ts$/],
+  [
+    1,
+    /^src\/(check|config|json-text|jobs\/(retry|settle|schedule|zone|held|(\w+-)?statements|schema-name|text))\.ts$/,
+  ],
   [1, /^adapters\/rabbitmq\/(delivery|dialects\/.+)\.ts$/],
-  [2, /^src\/(migrate|log|metrics|jobs\/store)\.ts$/],
+  [2, /^src\/(migrate|log|metrics|jobs\/(\w+-)?store)\.ts$/],
   [2, /^adapters\/rabbitmq\/broker\.ts$/],
   [3, /^src\/(jobs\/(worker|upkeep)|shims\/server)\.ts$/],
   [3, /^adapters\/rabbitmq\/(survey|freeze|drain|bridge|undo)\.ts$/],
@@ -97,6 +100,15 @@ describe('layers', () => {
         .map(([file]) => file);
     expect(entering(/^src\/cli\//, /^src\/cli\//)).toEqual([]);
     expect(entering(/^src\/index\.ts$/, /^$/)).toEqual([]);
+  });
+
+  test('the statements of a side are run by the store of that side, and by no other file', () => {
+    const sides = [...sources.keys()].filter((file) => /^src\/jobs\/\w+-statements\.ts$/.test(file));
+    const readers = sides.map((side) => [...imports].filter(([, { own }]) => own.includes(side)));
+    expect(readers.map((files) => files.map(([file]) => file))).toEqual(
+      sides.map((side) => [side.replace('-statements.ts', '-store.ts')]),
+    );
+    expect(sides).toContain('src/jobs/claim-statements.ts');
   });
 
   test('relative imports name a file that is there', () => {
@@ -229,7 +241,7 @@ describe('error codes', () => {
   });
 
   test('codes are kebab-case and documented once', () => {
-    expect(documented.filter((code) => !/^[a-z]+(-[a-z]+)+$|^unexpected$/.test(code))).toEqual([]);
+    expect(documented.filter((code) => !/^[a-z]+(-[a-z]+)+$|^(unexpected|usage)$/.test(code))).toEqual([]);
     expect(documented).toEqual([...new Set(documented)]);
   });
 

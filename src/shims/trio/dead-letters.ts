@@ -4,7 +4,7 @@
  */
 import { RELAY_AMQP } from '../../../adapters/rabbitmq/relay-kind.js';
 import type { Job } from '../../jobs/job.js';
-import type { DeadFilter } from '../../jobs/store.js';
+import type { DeadFilter } from '../../jobs/operator-store.js';
 import { type JsonNode, objectText, readJson } from '../../json-text.js';
 import { RELAY_HTTP } from '../../notify/relay-kind.js';
 import {

@@ -3,7 +3,7 @@
  * `notify.<channel>`; its id is the job's.
  */
 import type { Job, JobState } from '../../jobs/job.js';
-import type { JobSearch } from '../../jobs/store.js';
+import type { JobSearch } from '../../jobs/operator-store.js';
 import { objectText } from '../../json-text.js';
 import { DEFAULT_LOCALE } from '../../notify/message.js';
 import {

@@ -1,0 +1,87 @@
+/**
+ * What a worker's log says of an error of the database: what it means, and the next step, told by its SQLSTATE alone. A server's
+ * own message may quote a payload, and is in whatever language its lc_messages says. Each cause is said once a minute.
+ */
+import { codeOf, isConflict } from './patience.js';
+
+/** One line for a log. */
+export interface Saying {
+  /** `warn`: it goes on by itself. */
+  readonly level: 'warn' | 'error';
+  readonly text: string;
+}
+
+/** [what it means, the next step] by SQLSTATE. */
+const MEANINGS: Readonly<Record<string, readonly [meaning: string, next: string]>> = {
+  '53100': ['the disk of the database is full', 'free space there: nothing is claimed or ended until then'],
+  '53200': ['the database is out of memory', 'give it more, or lower work_mem and max_connections'],
+  '53300': [
+    'the database has no connection left',
+    'end idle clients, raise max_connections or the role’s limit, or put a pooler in between',
+  ],
+  '57014': [
+    'the database cut a statement short',
+    'give the worker’s role a statement_timeout of a second or more, or look for who cancels its statements',
+  ],
+  '55P03': [
+    'another transaction holds a row locked that is to be written',
+    'look for an old xact_start in pg_stat_activity: what it holds is written when it ends',
+  ],
+  '25006': [
+    'the database takes no writes',
+    'it may be a standby, or default_transaction_read_only is on: point DATABASE_URL at the primary',
+  ],
+  '42501': ['the database role lacks a permission', 'run: unbroker roles'],
+  '3D000': ['the database does not exist', 'create it, or correct the name in DATABASE_URL'],
+  '57P01': ['the database ended the connection', 'nothing, if it was restarted: another one is opened'],
+  '57P02': ['the database crashed and recovers', 'look at its log'],
+  '57P03': ['the database is starting or stopping', 'nothing, if that is meant'],
+};
+
+const SCHEMA_OLDER = [
+  'the schema has not what this version of unbroker asks for',
+  'run: unbroker migrate (and unbroker roles), then start the programs',
+] as const;
+
+const LOGIN_REFUSED = ['the database refused the login', 'check user and password in DATABASE_URL'] as const;
+
+export function sayingOf(error: unknown): Saying {
+  if (isConflict(error)) return { level: 'warn', text: 'another transaction was in the way; trying again' };
+  const code = codeOf(error);
+  const meaning = meaningOf(code);
+  if (meaning === undefined) return { level: 'error', text: 'the database did not answer; trying again' };
+  const level = code === '55P03' ? 'warn' : 'error';
+  return { level, text: `${meaning[0]}; trying again. Next step: ${meaning[1]}` };
+}
+
+function meaningOf(code: string): readonly [string, string] | undefined {
+  const known = MEANINGS[code];
+  if (known !== undefined) return known;
+  // A function, table, column or schema that is not there.
+  if (/^(42883|42P01|42703|3F000)$/.test(code)) return SCHEMA_OLDER;
+  if (/^28...$/.test(code)) return LOGIN_REFUSED;
+  // Class 08 is the connection's; the rest of five characters was answered.
+  if (/^(?!08)[0-9A-Z]{5}$/.test(code) && /\d/.test(code))
+    return ['the database refused a statement', `look up SQLSTATE ${code}, and the server’s log`];
+  return undefined;
+}
+
+const SAY_AGAIN_MS = 60_000;
+const MAX_CAUSES = 100;
+
+/** Says each cause at once, then no more than once a minute, with how often it came meanwhile. */
+export class OncePerCause {
+  readonly #said = new Map<string, { at: number; unsaid: number }>();
+
+  /** How often it came since it was said last; null when it is to be passed over now. */
+  times(cause: string, nowMs: number): number | null {
+    const last = this.#said.get(cause);
+    if (last !== undefined && nowMs - last.at < SAY_AGAIN_MS) {
+      last.unsaid += 1;
+      return null;
+    }
+    if (this.#said.size >= MAX_CAUSES) this.#said.clear();
+    this.#said.set(cause, { at: nowMs, unsaid: 0 });
+    return (last?.unsaid ?? 0) + 1;
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * Every statement that puts jobs in, in the form of statements.ts. For one job there is a function, and the same as an insert
+ * for connections that keep its plan. enqueue-store.ts is the only file that runs these.
+ */
+import { quoteSchema } from './schema-name.js';
+import { wakes, wakesOne } from './statements.js';
+
+/** What one job brings along, as parameters; and whether it is due now. */
+const oneColumns =
+  'kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key';
+const oneValues = `$1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
+        coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10`;
+const oneIsDue = '$4::timestamptz is null and $5::float8 is null';
+
+/** What enqueueMany gives: a list a field. */
+const manyLists = `$1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
+  $8::text[], $9::text[], $10::text[]`;
+
+export function createEnqueueStatements(schema: string) {
+  const s = quoteSchema(schema);
+  const jobs = `${s}.jobs`;
+  const wakeOne = wakesOne(schema);
+  return {
+    /** One row of which no more is said than kind, payload, priority and headers (migrations/018_checks.sql). */
+    enqueuePlain: `
+select ${s}.enqueue_plain($1, $2, $3, $4) as id`,
+
+    /** One row; no dedupe key, so it always inserts (migrations/015_enqueue_one.sql). */
+    enqueue: `
+select ${s}.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) as id`,
+
+    /** What enqueuePlain does, for connections that keep the plan themselves: 14 us of server CPU less. */
+    insertPlain: `
+insert into ${jobs} (kind, payload, priority, headers)
+values ($1, $2::text::jsonb, coalesce($3, 0), $4::text::jsonb)
+returning id::text, ${wakeOne('true')}`,
+
+    /** The same without the look for a sleeper, a sixth of what it costs: for who looked just now (enqueue-store.ts). */
+    insertUnseen: `
+insert into ${jobs} (kind, payload, priority, headers)
+values ($1, $2::text::jsonb, coalesce($3, 0), $4::text::jsonb)
+returning id::text`,
+
+    /** What enqueue does, the same. */
+    insertOne: `
+insert into ${jobs} (${oneColumns})
+values (${oneValues})
+returning id::text, ${wakeOne(oneIsDue)}`,
+
+    /**
+     * One row unless its kind and dedupe key are there already, by unique index, never by looking first; its id or null
+     * (migrations/023_enqueue_once.sql). JSON goes in as text: a client that asks the server for the types of parameters
+     * (postgres.js) would serialise a jsonb one once more.
+     */
+    enqueueOnce: `
+select ${s}.enqueue_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as id`,
+
+    /** The same, as insertOne; no row instead of null. */
+    insertOnce: `
+insert into ${jobs} (${oneColumns}, dedupe_key)
+values (${oneValues}, $11)
+on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
+returning id::text, ${wakeOne(oneIsDue)}`,
+
+    /** The job that won a dedupe key. A statement of its own: it needs a snapshot later than the insert's. */
+    findByDedupeKey: `
+select id::text from ${jobs} where kind = $1 and dedupe_key = $2`,
+
+    /**
+     * Rows of one kind, priority and headers, of which no more is said, for a JSON list of payloads; their ids as 'first-last'
+     * or one by one (migrations/027_enqueue_alike.sql, 029).
+     */
+    enqueueAlike: `
+select ${s}.enqueue_alike($1, $2, $3, $4) as ids`,
+
+    /**
+     * Many rows without dedupe keys (migrations/022_enqueue_many.sql); their ids in the order given, as one text. A list may
+     * be null where no job has the field.
+     */
+    enqueueMany: `
+select ${s}.enqueue_many(${manyLists}) as ids`,
+
+    /** The same, some with dedupe keys ($11): nothing between the commas for those whose key is taken. */
+    enqueueManyOnce: `
+select ${s}.enqueue_many_once(${manyLists}, $11::text[]) as ids`,
+
+    /** The jobs that won these kinds and keys, in the order given; null where there is none (any more). */
+    findByDedupeKeys: `
+select j.id::text
+from unnest($1::text[], $2::text[]) with ordinality as asked (kind, dedupe_key, position)
+left join ${jobs} j on j.kind = asked.kind and j.dedupe_key = asked.dedupe_key
+order by position`,
+
+    /** Which of these texts the server takes as jsonb, in the order given. Asked only after a batch was refused. */
+    probeJsonb: `
+select ${s}.jsonb_or_null(input) is not null as ok
+from unnest($1::text[]) with ordinality as input (input, position)
+order by position`,
+
+    /**
+     * A job that was tried elsewhere before: attempts and the last error come along ($9 its name, $10 its message
+     * or null); $11 = dead on arrival.
+     */
+    enqueueCarried: `
+insert into ${jobs} (kind, payload, run_at, max_attempts, headers, source, retry_policy, attempts, errors, state, finished_at)
+values ($1, $2::jsonb, now() + $3 * interval '1 millisecond', $4, $5::jsonb, $6, $7::jsonb, $8,
+        case when $10::text is not null then jsonb_build_array(jsonb_build_object(
+          'at', clock_timestamp(), 'attempt', $8::integer, 'name', $9::text, 'message', $10::text)) end,
+        case when $11::boolean then 'dead' else 'ready' end, case when $11::boolean then clock_timestamp() end)
+returning id::text`,
+
+    /** Rows whose input is bytes, in the order given; all start at most $9 times. */
+    enqueueBodies: `
+insert into ${jobs} (kind, payload, body, content_type, priority, run_at, headers, source, max_attempts)
+select kind, null, body, content_type, priority, coalesce(to_timestamp(run_at_ms / 1000), now()), headers::jsonb, source, $9
+from unnest($1::text[], $2::bytea[], $3::text[], $4::smallint[], $5::float8[], $6::text[], $7::text[], $8::integer[])
+  as input (kind, body, content_type, priority, run_at_ms, headers, source, position)
+order by position
+returning id::text, ${wakes(schema)()}`,
+  } as const;
+}

@@ -1,0 +1,250 @@
+/**
+ * The only file that runs the statements which put jobs in; a part of the store (store.ts), and all that an enqueuer loads
+ * of it. What may be said of a job is checked before (enqueue.ts).
+ */
+import { UnbrokerError } from '../errors.js';
+import { joinedIds, json, returnedIds, rows } from './answers.js';
+import { createEnqueueStatements } from './enqueue-statements.js';
+import { type Enqueued, type Json, LIMITS, type PreparedJob, type Queryable } from './job.js';
+import { storableText } from './text.js';
+
+/** A new job whose input is bytes. */
+export interface BodyJob {
+  readonly kind: string;
+  readonly body: Buffer;
+  readonly contentType: string | null;
+  readonly priority: number;
+  /** Epoch ms; null = the database's now(). */
+  readonly runAtMs: number | null;
+  readonly headers: Json;
+  readonly source: string;
+}
+
+/** What a job brings along that was tried elsewhere. */
+export interface Carried {
+  readonly attempts: number;
+  readonly error: { readonly name: string; readonly message: string } | null;
+  /** True: its attempts are spent already. */
+  readonly dead: boolean;
+}
+
+/** A connection that puts jobs in one after the other looks this often for a worker that sleeps. */
+export const LOOK_EVERY_MS = 20;
+
+/** A column of a batch; null when no job has it, which costs neither side anything. */
+function column<T>(
+  jobs: readonly PreparedJob[],
+  of: (job: PreparedJob) => T | null | undefined,
+): (T | null)[] | null {
+  let some = false;
+  const values = jobs.map((job) => {
+    const value = of(job) ?? null;
+    some ||= value !== null;
+    return value;
+  });
+  return some ? values : null;
+}
+
+/** Nothing is said of it but what the function enqueue_plain takes. */
+const isPlain = (job: PreparedJob): boolean =>
+  job.runAt === undefined &&
+  job.delayMs === undefined &&
+  job.maxAttempts === undefined &&
+  job.source === undefined &&
+  job.retryPolicy === undefined &&
+  job.orderingKey === undefined;
+
+/** They differ in nothing but their payloads, and nothing is said of them but what the function enqueue_alike takes. */
+function areAlike(jobs: readonly PreparedJob[], { kind, priority, headers }: PreparedJob): boolean {
+  return jobs.every(
+    (job) =>
+      job.kind === kind &&
+      job.priority === priority &&
+      job.headers === headers &&
+      job.dedupeKey === undefined &&
+      isPlain(job),
+  );
+}
+
+/** '5-7' is 5, 6, 7. */
+function idsOf(text: string): string[] {
+  const [first, last] = text.split('-');
+  if (first === undefined || last === undefined) return text.split(',');
+  const length = Number(BigInt(last) - BigInt(first)) + 1;
+  // Numbers while they are exact: bigints would take four times as long.
+  const from = Number.isSafeInteger(Number(last)) ? Number(first) : null;
+  return Array.from({ length }, (_, at) => String(from === null ? BigInt(first) + BigInt(at) : from + at));
+}
+
+/** Of a statement that answers with one id, with null or with no row. */
+async function returnedId(db: Queryable, text: string, values: unknown[]): Promise<string | null> {
+  return (await rows<{ id: string | null }>(db, text, values))[0]?.id ?? null;
+}
+
+function storable(error: { readonly name: string; readonly message: string }) {
+  return {
+    name: storableText(error.name, 100),
+    message: storableText(error.message, LIMITS.errorMessageLength),
+  };
+}
+
+export function enqueueStore(schema: string) {
+  const sql = createEnqueueStatements(schema);
+
+  const single = (job: PreparedJob): unknown[] => [
+    job.kind,
+    job.payloadText,
+    job.priority ?? null,
+    job.runAt ?? null,
+    job.delayMs ?? null,
+    job.maxAttempts ?? null,
+    json(job.headers),
+    job.source ?? null,
+    json(job.retryPolicy),
+    job.orderingKey ?? null,
+  ];
+
+  /** When a connection was last told that no worker sleeps. */
+  const nobodySleptAt = new WeakMap<Queryable, number>();
+
+  /** Its id. Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
+  const insertPlain = async (db: Queryable, keeping: Queryable, values: unknown[]): Promise<string> => {
+    const now = performance.now();
+    const told = now - (nobodySleptAt.get(db) ?? Number.NEGATIVE_INFINITY) < LOOK_EVERY_MS;
+    const text = told ? sql.insertUnseen : sql.insertPlain;
+    const [row] = await rows<{ id: string; woke?: boolean | null }>(keeping, text, values);
+    if (row?.woke === null) nobodySleptAt.set(db, now);
+    return row?.id as string;
+  };
+
+  return {
+    /**
+     * Inserts one job; with a dedupe key that is taken, answers the first job's id. `keeping`: `db`, but it keeps the plans of
+     * statements, so no function has to. Only for those that do not read the table: what is planned while it is empty is a
+     * scan of all of it, and stays.
+     */
+    async enqueue(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {
+      if (job.dedupeKey === undefined) {
+        const plain = isPlain(job);
+        const values = plain
+          ? [job.kind, job.payloadText, job.priority ?? null, json(job.headers)]
+          : single(job);
+        const id =
+          keeping === undefined
+            ? await returnedId(db, plain ? sql.enqueuePlain : sql.enqueue, values)
+            : plain
+              ? await insertPlain(db, keeping, values)
+              : await returnedId(keeping, sql.insertOne, values);
+        return { id: id as string, inserted: true };
+      }
+      const values = [...single(job), job.dedupeKey];
+      const id =
+        keeping === undefined
+          ? await returnedId(db, sql.enqueueOnce, values)
+          : await returnedId(keeping, sql.insertOnce, values);
+      if (id !== null) return { id, inserted: true };
+      const first = await returnedId(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
+      if (first !== null) return { id: first, inserted: false };
+      // Gone between the two statements (pruned): one more try inserts it.
+      if (maxTries > 1) return this.enqueue(db, job, keeping, maxTries - 1);
+      throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {
+        hint: 'Enqueue again; if it stays, look for a job that prunes finished rows at once.',
+      });
+    },
+
+    /** Inserts up to LIMITS.enqueueBatch jobs in one statement; answers in the order given. `keeping`: as with enqueue. */
+    async enqueueMany(db: Queryable, jobs: readonly PreparedJob[], keeping = db): Promise<Enqueued[]> {
+      const [first] = jobs;
+      if (first === undefined) return [];
+      if (areAlike(jobs, first)) {
+        const payloads = `[${jobs.map((j) => j.payloadText).join(',')}]`;
+        const values = [first.kind, payloads, first.priority ?? null, json(first.headers)];
+        const [answer] = await rows<{ ids: string }>(keeping, sql.enqueueAlike, values);
+        return idsOf(answer?.ids ?? '').map((id) => ({ id, inserted: true }));
+      }
+      const dedupeKeys = column(jobs, (j) => j.dedupeKey);
+      const values = [
+        jobs.map((j) => j.kind),
+        jobs.map((j) => j.payloadText),
+        column(jobs, (j) => j.priority),
+        column(jobs, (j) => j.runAt),
+        column(jobs, (j) => j.delayMs),
+        column(jobs, (j) => j.maxAttempts),
+        column(jobs, (j) => json(j.headers)),
+        column(jobs, (j) => j.source),
+        column(jobs, (j) => json(j.retryPolicy)),
+        column(jobs, (j) => j.orderingKey),
+      ];
+      if (dedupeKeys === null)
+        return (await joinedIds(keeping, sql.enqueueMany, values)).map((id) => ({ id, inserted: true }));
+      const inserted = await joinedIds(keeping, sql.enqueueManyOnce, [...values, dedupeKeys]);
+      return this.withWinners(
+        db,
+        jobs,
+        inserted.map((id) => (id === '' ? null : id)),
+      );
+    },
+
+    /** `ids` are null where the dedupe key was taken: those get the id of the job that holds it. */
+    async withWinners(
+      db: Queryable,
+      jobs: readonly PreparedJob[],
+      ids: readonly (string | null)[],
+    ): Promise<Enqueued[]> {
+      const taken = jobs.filter((_, index) => ids[index] === null);
+      const asked = [taken.map((job) => job.kind), taken.map((job) => job.dedupeKey)];
+      const winners =
+        taken.length === 0 ? [] : await rows<{ id: string | null }>(db, sql.findByDedupeKeys, asked);
+      let next = 0;
+      const answers: Enqueued[] = [];
+      for (const [index, job] of jobs.entries()) {
+        const id = ids[index] ?? null;
+        const winner = id === null ? (winners[next++]?.id ?? null) : null;
+        if (id !== null) answers.push({ id, inserted: true });
+        else if (winner !== null) answers.push({ id: winner, inserted: false });
+        // Gone between the two statements (pruned): by itself it is inserted.
+        else answers.push(await this.enqueue(db, job));
+      }
+      return answers;
+    },
+
+    /** Which texts the server takes as jsonb, in order. */
+    async probeJsonb(db: Queryable, texts: readonly string[]): Promise<boolean[]> {
+      return (await rows<{ ok: boolean }>(db, sql.probeJsonb, [texts])).map((row) => row.ok);
+    },
+
+    /** Inserts one job with the attempts it had elsewhere; its id. `delayMs` counts from the database's now(). */
+    async enqueueCarried(db: Queryable, job: PreparedJob, carried: Carried): Promise<string> {
+      const error = carried.error === null ? null : storable(carried.error);
+      const [id] = await returnedIds(db, sql.enqueueCarried, [
+        job.kind,
+        job.payloadText,
+        job.delayMs ?? 0,
+        job.maxAttempts ?? 20,
+        json(job.headers),
+        job.source ?? null,
+        json(job.retryPolicy),
+        carried.attempts,
+        error?.name ?? null,
+        error?.message ?? null,
+        carried.dead,
+      ]);
+      return id as string;
+    },
+
+    /** Inserts jobs whose input is bytes (what a message is), in one statement. */
+    async enqueueBodies(db: Queryable, jobs: readonly BodyJob[], maxAttempts: number): Promise<string[]> {
+      return returnedIds(db, sql.enqueueBodies, [
+        jobs.map((j) => j.kind),
+        jobs.map((j) => j.body),
+        jobs.map((j) => j.contentType),
+        jobs.map((j) => j.priority),
+        jobs.map((j) => j.runAtMs),
+        jobs.map((j) => json(j.headers)),
+        jobs.map((j) => j.source),
+        jobs.map((_, index) => index),
+        maxAttempts,
+      ]);
+    },
+  };
+}
