@@ -7,8 +7,8 @@ import { claimedColumns, claimedText } from './claimed.js';
 import { quoteSchema } from './schema-name.js';
 import { wakeChannel } from './statements.js';
 
-/** Rows that take part in the order of a key: what the index jobs_turns holds. */
-const hasTurn = `j.ordering_key is not null and j.cron is null and j.state in ('ready', 'running', 'dead')`;
+/** Rows that take part in the order of a key: what the index jobs_keys holds. */
+const hasTurn = `j.ordering_key is not null and j.cron is null and (j.finished_at is null or j.turn = 'stops')`;
 
 export function createClaimStatements(schema: string) {
   const s = quoteSchema(schema);
@@ -52,7 +52,8 @@ select ${s}.promote($1::text[], $2::text[])::text`,
 
     /**
      * Up to $3 ordering keys after the key $1, $2 (a loose index scan), and of each whether its next job waits although
-     * nobody goes first any more: an operator cancelled that one, or its worker died before it could say.
+     * nobody goes first any more: an operator cancelled that one, or its worker died before it could say. Or whether one
+     * is said to run that does not.
      */
     turns: `
 with recursive held (kind, key, depth) as (
@@ -60,7 +61,7 @@ with recursive held (kind, key, depth) as (
     select j.kind, j.ordering_key, 1
     from ${jobs} j
     where ${hasTurn} and (j.kind, j.ordering_key) > ($1, $2)
-    order by j.kind, j.ordering_key, j.state, j.id
+    order by j.kind, j.ordering_key, j.id
     limit 1
   )
   union all
@@ -69,28 +70,25 @@ with recursive held (kind, key, depth) as (
     select j.kind, j.ordering_key
     from ${jobs} j
     where ${hasTurn} and (j.kind, j.ordering_key) > (held.kind, held.key)
-    order by j.kind, j.ordering_key, j.state, j.id
+    order by j.kind, j.ordering_key, j.id
     limit 1
   ) as next
   where held.depth < $3
 )
 select held.kind, held.key,
-       coalesce(first.turn = 'waits', false)
-       and not exists (
-         select from ${jobs} j
-         where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and j.state = 'running')
-       and not exists (
-         select from ${jobs} j
-         where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and j.state = 'dead'
-           and j.id < first.id and j.turn = 'holds') as stuck
+       case when runs.state is null then coalesce(first.turn = 'waits', false) else runs.state <> 'running' end as stuck
 from held left join lateral (
-  select j.id, j.turn
+  select j.turn
   from ${jobs} j
-  where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and j.state = 'ready'
-    and (j.run_at <= now() or j.turn in ('begun', 'holds'))
+  where ${hasTurn} and j.kind = held.kind and j.ordering_key = held.key and (j.run_at <= now() or j.turn <> 'waits')
   order by j.id
   limit 1
-) as first on true
+) as first on true left join lateral (
+  select j.state
+  from ${jobs} j
+  where j.kind = held.kind and j.ordering_key = held.key and j.turn in ('runs', 'runs-holds')
+  limit 1
+) as runs on true
 order by held.kind, held.key`,
 
     /** This worker sleeps for the next $2 ms: wake it. */
