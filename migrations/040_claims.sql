@@ -98,33 +98,13 @@ begin
 end
 $$;
 
--- As in 025_finish_one.sql, without the count.
-create function {schema}.finish_uncounted(job bigint, token bigint, outcome text)
-returns boolean
-language plpgsql
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-as $$
-begin
-  update {schema}.jobs j
-  set state = 'done',
-      finished_at = clock_timestamp(),
-      result = coalesce(outcome::jsonb, j.result),
-      locked_until = null,
-      locked_by = null,
-      lease_token = null,
-      on_lease_expired = null,
-      turn = null
-  where j.id = job and j.state = 'running' and j.lease_token = token;
-  return found;
-end
-$$;
-
+-- As in 030_held_rows.sql, with the count.
 create or replace function {schema}.finish_one(job bigint, token bigint, outcome text default null)
 returns boolean
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set lock_timeout = '500ms'
 as $$
 begin
   update {schema}.jobs j
@@ -145,13 +125,43 @@ begin
 end
 $$;
 
--- As in 028_finish_each.sql. What ended is counted once, at the end: between two of its commits the reaper may have counted anew,
--- but then nobody counts any more.
+-- The same without the count, and without waiting unless it `waits`. w written; s stale, as the fence says; h held locked by somebody.
+create function {schema}.finish_uncounted(job bigint, token bigint, outcome text, waits boolean)
+returns text
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set lock_timeout = '500ms'
+as $$
+begin
+  if not waits then
+    perform from {schema}.jobs j where j.id = job for no key update skip locked;
+    if not found then
+      return case when exists (select from {schema}.jobs j where j.id = job and j.lease_token = token) then 'h' else 's' end;
+    end if;
+  end if;
+  update {schema}.jobs j
+  set state = 'done',
+      finished_at = clock_timestamp(),
+      result = coalesce(outcome::jsonb, j.result),
+      locked_until = null,
+      locked_by = null,
+      lease_token = null,
+      on_lease_expired = null,
+      turn = null
+  where j.id = job and j.state = 'running' and j.lease_token = token;
+  return case when found then 'w' else 's' end;
+end
+$$;
+
+-- As in 030_held_rows.sql. What ended is counted once, at the end: between two of its commits the reaper may have looked, but
+-- then nobody counts any more.
 create or replace procedure {schema}.finish_each(ended bigint[], ended_tokens bigint[], results text[], inout answers text)
 language plpgsql
 as $$
 declare
   answer text;
+  waits boolean := true;
   counted bigint[] := '{}';
   last constant integer := cardinality(ended);
 begin
@@ -161,16 +171,18 @@ begin
       perform set_config('synchronous_commit', 'off', true);
     end if;
     begin
-      if {schema}.finish_uncounted(ended[i], ended_tokens[i], results[i]) then
-        answer := 'w';
-        counted := counted || ended_tokens[i];
-      else
-        answer := 's';
-      end if;
-    exception when query_canceled or others then
-      answer := 'e';
+      answer := {schema}.finish_uncounted(ended[i], ended_tokens[i], results[i], waits);
+    exception
+      when lock_not_available then
+        answer := 'h';
+        waits := false;
+      when query_canceled or others then
+        answer := 'e';
     end;
     answers := answers || answer;
+    if answer = 'w' then
+      counted := counted || ended_tokens[i];
+    end if;
     if i = last then
       begin
         perform {schema}.count_ends(counted);
@@ -185,6 +197,33 @@ begin
     end if;
     commit;
   end loop;
+end
+$$;
+
+-- As in 030_held_rows.sql, with the count.
+create or replace function {schema}.remove_soon(ended bigint[], ended_tokens bigint[])
+returns text
+language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set lock_timeout = '500ms'
+as $$
+declare
+  answer text;
+  counted bigint[];
+begin
+  with removed as (
+    delete from {schema}.jobs j
+    where j.id = any (ended) and j.state = 'running' and j.lease_token = ended_tokens[width_bucket(j.id, ended)]
+    returning j.id
+  )
+  select string_agg(removed.id::text, ','), array_agg(ended_tokens[width_bucket(removed.id, ended)])
+  into answer, counted
+  from removed;
+  perform {schema}.count_ends(counted);
+  return answer;
 end
 $$;
 
@@ -252,7 +291,6 @@ begin
     set state = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then 'dead' else 'ready' end,
         finished_at = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then clock_timestamp() end,
         solo = not (j.attempts >= j.max_attempts or j.on_lease_expired is not null),
-        turn = case j.turn when 'runs' then 'begun' when 'runs-holds' then 'holds' else j.turn end,
         locked_until = null,
         locked_by = null,
         lease_token = null,

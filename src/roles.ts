@@ -44,6 +44,7 @@ export const NEEDS: Readonly<Record<'enqueuer' | 'worker', readonly Need[]>> = {
     { on: 'table', name: 'jobs', privileges: WORKED },
     { on: 'sequence', name: 'jobs_id_seq', privileges: ['usage'] },
     { on: 'sequence', name: 'lease_tokens', privileges: ['usage'] },
+    { on: 'table', name: 'claims', privileges: WORKED },
     { on: 'table', name: 'sleepers', privileges: WORKED },
     { on: 'table', name: 'kind_limits', privileges: WORKED },
     { on: 'table', name: 'templates', privileges: ['select'] },

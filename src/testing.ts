@@ -135,6 +135,9 @@ with candidate as materialized (
   from candidate c
   where j.id = c.id
   returning j.*
+), noted as (
+  insert into ${s}.claims (token, ends_at, remaining, ids)
+  select lease_token, locked_until, 1, array[id] from taken
 )
 select ${claimedColumns('$1::text[]')}
 from (

@@ -189,6 +189,10 @@ leased as (
   -- All that the next step needs: joining it again by number or job would compare every row with every other.
   returning held.*, j.lease_token
 ),
+noted as (
+  insert into ${s}.claims (token, ends_at, remaining, ids)
+  select lease_token, ${lease('$3')}, count(*), array_agg(job) from leased group by lease_token
+),
 going as (
   insert into ${moves} (batch, position, undo, number, queue, job, lease_token, was, was_finished_at, hash, stripped)
   select l.batch, l.position, mine.id, l.number, l.queue, l.job, l.lease_token, l.state, l.finished_at, l.hash,

@@ -31,6 +31,14 @@ export function createSettleStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   const heldAndFree = free(jobs);
+  /** A write that ends leases, and that their claims have so many jobs less (migrations/040_claims.sql); answers as `ids` says. */
+  const ending = (write: string, ids = 'id::text'): string => `
+with ended as (${write}
+  returning j.id, ${nth(2, 'bigint')} as token
+), counted as (
+  select ${s}.count_ends(array_agg(ended.token)) from ended
+)
+select ${ids} from ended cross join counted`;
   return {
     /** Prolongs leases. A heap-only update: no index holds locked_until. */
     extend: `
@@ -51,27 +59,25 @@ select ${s}.finish($1, $2, $3) as ids`,
 select ${s}.finish_soon($1, $2, $3) as ids`,
 
     /** The same without the rows that somebody else holds. */
-    finishFree: `
-with completed as (
-  update ${jobs} j
-  set state = 'done', finished_at = clock_timestamp(), ${lease}, result = coalesce(${nth(3, 'text')}::jsonb, j.result)
-  where ${heldAndFree}
-  returning j.id
-)
-select string_agg(completed.id::text, ',') as ids
-from completed`,
+    finishFree: ending(
+      `
+update ${jobs} j
+set state = 'done', finished_at = clock_timestamp(), ${lease}, result = coalesce(${nth(3, 'text')}::jsonb, j.result)
+where ${heldAndFree}`,
+      `string_agg(id::text, ',') as ids`,
+    ),
 
     /** What has become of rows whose end found nothing to write (recheck.ts). */
     rowsNow: `
 select j.id::text, j.state, j.lease_token::text as "leaseToken", j.attempts, coalesce(j.errors, '[]') as errors
 from ${jobs} j where j.id = any ($1::bigint[])`,
 
-    /** The same for one job (migrations/025_finish_one.sql). */
+    /** The same for one job (migrations/040_claims.sql). */
     finishOne: `
 select ${s}.finish_one($1, $2, $3) as written`,
 
     /**
-     * The same for each of them in a transaction of its own (migrations/030_held_rows.sql); a letter for each: w written,
+     * The same for each of them in a transaction of its own (migrations/040_claims.sql); a letter for each: w written,
      * s stale, h held by somebody else, e refused. Not inside a transaction.
      */
     finishEach: `
@@ -82,48 +88,42 @@ call ${s}.finish_each($1, $2, $3, null)`,
 select ${s}.remove_soon($1, $2) as ids`,
 
     /** The same without the rows that somebody else holds, also by a key that refers to them. */
-    removeFree: `
-with removed as (
-  delete from ${jobs} j
-  where ${free(jobs, 'update')}
-  returning j.id
-)
-select string_agg(removed.id::text, ',') as ids
-from removed`,
+    removeFree: ending(
+      `
+delete from ${jobs} j
+where ${free(jobs, 'update')}`,
+      `string_agg(id::text, ',') as ids`,
+    ),
 
     /**
      * running -> ready, after a delay, the failure noted. The attempt was counted at the claim. Not solo any more: it came
      * back by itself, so it does not kill processes.
      */
-    retry: `
+    retry: ending(`
 update ${jobs} j
 set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond', ${lease},
     errors =${appendError(failure(nth(4, 'text'), nth(5, 'text')))}
-where ${heldAndFree}
-returning j.id::text`,
+where ${heldAndFree}`),
 
     /** running -> ready, after a delay, without spending an attempt. */
-    snooze: `
+    snooze: ending(`
 update ${jobs} j
 set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond',
     attempts = j.attempts - 1, ${lease}
-where ${heldAndFree}
-returning j.id::text`,
+where ${heldAndFree}`),
 
     /** running -> dead, with the reason. */
-    discard: `
+    discard: ending(`
 update ${jobs} j
 set state = 'dead', finished_at = clock_timestamp(), ${lease},
     errors =${appendError(failure(nth(3, 'text'), nth(4, 'text')))}
-where ${heldAndFree}
-returning j.id::text`,
+where ${heldAndFree}`),
 
     /** running -> ready, unharmed: given back at shutdown, the attempt with it. */
-    release: `
+    release: ending(`
 update ${jobs} j
 set state = 'ready', attempts = j.attempts - 1, ${lease}
-where ${heldAndFree}
-returning j.id::text`,
+where ${heldAndFree}`),
 
     /** What a handler wants to find again on its next start. */
     checkpoint: `

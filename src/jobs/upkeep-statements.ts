@@ -3,39 +3,15 @@
  * blind to rows that somebody holds. upkeep-store.ts is the only file that runs these.
  */
 import { quoteSchema } from './schema-name.js';
-import { appendError, exact, failure, lease } from './statements.js';
+import { exact } from './statements.js';
 
 export function createUpkeepStatements(schema: string) {
-  const jobs = `${quoteSchema(schema)}.jobs`;
+  const s = quoteSchema(schema);
+  const jobs = `${s}.jobs`;
   return {
-    /**
-     * Takes back up to $1 expired leases: ready again (alone next time), or dead when attempts are used up or the kind
-     * parks. One statement with row locks, ordered, blind to which kinds anybody registered; the outer update repeats
-     * both tests, so a job that finished or extended meanwhile is left as it is.
-     */
+    /** Takes back up to $1 expired leases (migrations/040_claims.sql). */
     reap: `
-with expired as materialized (
-  select id, attempts >= max_attempts as spent, on_lease_expired is not null as parked
-  from ${jobs}
-  where state = 'running' and locked_until < clock_timestamp()
-  order by id
-  for update skip locked
-  limit $1
-)
-update ${jobs} j
-set state = case when expired.spent or expired.parked then 'dead' else 'ready' end,
-    finished_at = case when expired.spent or expired.parked then clock_timestamp() end,
-    solo = not (expired.spent or expired.parked),
-    ${lease},
-    errors =${appendError(
-      failure(
-        `case when expired.parked then 'lease-expired-parked' else 'lease-expired' end`,
-        `'the lease of ' || j.locked_by || ' ran out before it settled'`,
-      ),
-    )}
-from expired
-where j.id = expired.id and j.state = 'running' and j.locked_until < clock_timestamp()
-returning j.id::text, j.kind, j.state`,
+select id, kind, state from ${s}.reap($1)`,
 
     /** Removes up to $2 finished rows older than $1 ms, oldest first. */
     prune: `

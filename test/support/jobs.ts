@@ -72,6 +72,7 @@ export async function jobsDatabase({
   const store = createStore(schema);
   const { enqueueMany } = createEnqueue(schema);
   const jobs = `"${schema}".jobs`;
+  const claims = `"${schema}".claims`;
   const sessions: Session[] = [];
   if (settings.length > 0) {
     const first = await openSession(database.url, pool);
@@ -101,8 +102,13 @@ export async function jobsDatabase({
     },
     async expire(ids) {
       await pool.query(
-        `update ${jobs} set locked_until = clock_timestamp() - interval '1 second'
-         where state = 'running' and ($1::bigint[] is null or id = any ($1))`,
+        `with ended as (
+           update ${jobs} set locked_until = clock_timestamp() - interval '1 second'
+           where state = 'running' and ($1::bigint[] is null or id = any ($1))
+           returning lease_token
+         )
+         update ${claims} set ends_at = clock_timestamp() - interval '1 second'
+         where token in (select lease_token from ended)`,
         [ids ?? null],
       );
     },
@@ -124,7 +130,7 @@ export async function jobsDatabase({
          where datname = current_database() and pid <> pg_backend_pid()
            and (state like 'idle in transaction%' or cardinality(pg_blocking_pids(pid)) > 0)`,
       );
-      await pool.query(`truncate ${jobs}`);
+      await pool.query(`truncate ${jobs}, ${claims}`);
     },
     async close() {
       await Promise.allSettled(sessions.map((session) => session.end()));
