@@ -310,6 +310,9 @@ describe('only here', () => {
     await database.pool.query(
       `update unbroker.jobs set locked_until = now() - interval '1 s', lease_token = lease_token + 1000000 where kind = 'amqp.leased'`,
     );
+    await database.pool.query(
+      `update unbroker.claims set ends_at = now() - interval '1 s', token = token + 1000000`,
+    );
     const other = await inProcess.connect({ pool: database.pool, pollMs: 10 });
     const got: inProcess.Message[] = [];
     const second = quiet(await other.createChannel());

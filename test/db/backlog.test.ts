@@ -52,7 +52,7 @@ async function explain(text: string, values: readonly unknown[]) {
 const questions = [
   ['backlog', sql.backlog, [200, 100], 15_000],
   ['backlogOrdered', sql.backlogOrdered, [200, 100], 15_000],
-  ['leases', sql.leases, [10_000], 200],
+  ['leases', sql.leases, [10_000], 500],
   ['recentKinds', asked.recentKinds, [600_000], 200],
   ['solo', asked.solo, [], 50],
   ['schedules', asked.schedules, [], 50],

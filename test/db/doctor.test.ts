@@ -2,7 +2,7 @@
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { examine, type Finding } from '../../src/doctor/index.js';
 import { startCli } from '../support/cli.js';
-import { jobsDatabase } from '../support/jobs.js';
+import { endLeases, jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 
 const db = await jobsDatabase();
@@ -98,9 +98,7 @@ describe('what waits and runs', () => {
     await db.put('slow', [1, 2]);
     await db.claim('slow');
     expect(await finding('expired-leases')).toMatchObject({ status: 'ok', found: 'none' });
-    await db.pool.query(
-      `update unbroker.jobs set locked_until = now() - interval '2 minutes' where state = 'running'`,
-    );
+    await endLeases(db.pool, { ago: '2 minutes' });
     expect(await finding('expired-leases')).toMatchObject({
       status: 'bad',
       found: 'slow (2), the oldest for 2m',

@@ -93,6 +93,8 @@ export async function forcedExpiries(server: PostgresServer, expiries: number): 
            update unbroker.jobs j set locked_until = clock_timestamp() - interval '1 second'
            from victims where j.id = victims.id returning j.id::text`,
         );
+        // The lease itself is an hour: the reaper is told where to look.
+        await db.pool.query(`update unbroker.claims set ends_at = clock_timestamp() - interval '1 second'`);
         forced += (await db.store.reap(db.pool, 100)).length;
         // Beside the others again: alone they would come one at a time.
         await db.pool.query(

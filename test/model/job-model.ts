@@ -102,11 +102,8 @@ export class Model {
   }
 
   /** Whom a sweep of `limit` should take back. */
-  reapable(limit: number): ModelJob[] {
-    return this.all
-      .filter((job) => job.state === 'running' && job.expired)
-      .sort((a, b) => Number(BigInt(a.id) - BigInt(b.id)))
-      .slice(0, limit);
+  reapable(): ModelJob[] {
+    return this.all.filter((job) => job.state === 'running' && job.expired);
   }
 
   reap(job: ModelJob): void {

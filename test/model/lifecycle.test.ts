@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, expect, test } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
 import { auditReport, installAudit } from '../support/audit.js';
-import { jobsDatabase, type Session } from '../support/jobs.js';
+import { endLeases, jobsDatabase, type Session } from '../support/jobs.js';
 import { Model, type ModelJob, type ModelLease } from './job-model.js';
 
 /** UNBROKER_TEST_LONG=1: the two thousand runs of sixty operations; otherwise a sample of seconds. */
@@ -118,20 +118,18 @@ const expire = pick.map((n) =>
   command(`expire ${n}`, async (model, real) => {
     const job = pickId(model, n);
     if (job?.state !== 'running') return;
-    await real.query(
-      `update unbroker.jobs set locked_until = clock_timestamp() - interval '1 second' where id = $1`,
-      [job.id],
-    );
+    await endLeases(real, { ids: [job.id] });
     job.expired = true;
   }),
 );
 
 const reap = fc.integer({ min: 1, max: 4 }).map((limit) =>
   command(`reap ${limit}`, async (model, real) => {
-    const wanted = model.reapable(limit);
+    const wanted = model.reapable();
     const got = await store.reap(real, limit);
-    expect(sorted(got.map(({ id }) => id))).toEqual(wanted.map(({ id }) => id));
-    for (const job of wanted) model.reap(job);
+    // Which of them is its own affair: claims that ended first go first.
+    expect(got).toHaveLength(Math.min(limit, wanted.length));
+    for (const { id } of got) model.reap(wanted.find((job) => job.id === id) as ModelJob);
     for (const { id, state } of got) expect(model.jobs.get(id)?.state).toBe(state);
   }),
 );
@@ -289,9 +287,7 @@ test(
           );
           total += leases.length;
           // Whatever state it is in, an operator and one honest worker bring it to its end.
-          await session.query(
-            `update unbroker.jobs set locked_until = clock_timestamp() - interval '1 second' where state = 'running'`,
-          );
+          await endLeases(session);
           await store.reap(session, 100);
           const { rows } = await session.query(
             `select id::text from unbroker.jobs where state in ('dead', 'cancelled')`,
@@ -358,10 +354,7 @@ async function act(
       return;
     }
     case 4:
-      await real.query(
-        `update unbroker.jobs set locked_until = clock_timestamp() - interval '1 second' where id = $1 and state = 'running'`,
-        [job],
-      );
+      await endLeases(real, { ids: [job] });
       return;
     case 5:
       await store.reap(real, limit);

@@ -101,16 +101,7 @@ export async function jobsDatabase({
       return job;
     },
     async expire(ids) {
-      await pool.query(
-        `with ended as (
-           update ${jobs} set locked_until = clock_timestamp() - interval '1 second'
-           where state = 'running' and ($1::bigint[] is null or id = any ($1))
-           returning lease_token
-         )
-         update ${claims} set ends_at = clock_timestamp() - interval '1 second'
-         where token in (select lease_token from ended)`,
-        [ids ?? null],
-      );
+      await endLeases(pool, { schema, ids });
     },
     async states() {
       const { rows } = await pool.query<{ state: string; count: number }>(
@@ -137,6 +128,27 @@ export async function jobsDatabase({
       await database.close();
     },
   };
+}
+
+/** Ends leases so long ago, default a second: those of `ids` that run, all that run without. */
+export async function endLeases(
+  db: Queryable,
+  {
+    schema = 'unbroker',
+    ids,
+    ago = '1 second',
+  }: { readonly schema?: string; readonly ids?: readonly string[] | undefined; readonly ago?: string } = {},
+): Promise<void> {
+  await db.query(
+    `update "${schema}".jobs set locked_until = clock_timestamp() - $2::interval
+     where state = 'running' and ($1::bigint[] is null or id = any ($1))`,
+    [ids ?? null, ago],
+  );
+  await db.query(
+    `update "${schema}".claims set ends_at = clock_timestamp() - $2::interval
+     where $1::bigint[] is null or ids && $1`,
+    [ids ?? null, ago],
+  );
 }
 
 /** `watcher` sees what the session waits for. */
