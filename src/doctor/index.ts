@@ -26,6 +26,7 @@ import {
   judgeSettings,
   judgeSlots,
   judgeSolo,
+  judgeUnnamed,
   judgeWork,
   judgeXidAge,
   type PreparedRow,
@@ -34,6 +35,7 @@ import {
   type SlotRow,
   type TableRow,
   THRESHOLDS,
+  type UnnamedRow,
   type XidRow,
 } from './rules.js';
 import { createDoctorStatements } from './statements.js';
@@ -50,6 +52,8 @@ export interface DoctorOptions {
 
 /** Kinds with a priority that are looked at, more than a scrape would. */
 const MAX_LEVELS = 1_000;
+/** Unfinished jobs looked at, of each sort, for one that runs and is nowhere noted. */
+const MAX_UNFINISHED = 500_000;
 /** A kind of which nothing finished for so long is not worked on. */
 const RECENT_MS = 600_000;
 const MAX_STATEMENT_MS = 5_000;
@@ -131,6 +135,14 @@ class Doctor {
         const table = await this.#row<TableRow>(this.#sql.table);
         return judgeWork(facts, table, { maxLagMs: this.#maxLagMs });
       })),
+      ...(await this.#check('unnamed-leases', async () => [
+        judgeUnnamed(
+          (
+            await this.#rows<UnnamedRow>(this.#sql.unnamedLeases, [MAX_UNFINISHED])
+          )[0] as UnnamedRow,
+          this.#schema,
+        ),
+      ])),
       ...(await this.#check('solo-jobs', async () => [
         judgeSolo(await this.#row(this.#sql.solo), this.#maxLagMs),
       ])),

@@ -463,6 +463,24 @@ function judgeExpired(leases: readonly KindLeases[]): Finding {
   );
 }
 
+/** Of running jobs that no claim names. */
+export interface UnnamedRow {
+  readonly count: number;
+  readonly first: string | null;
+}
+
+export function judgeUnnamed(row: UnnamedRow, schema: string): Finding {
+  return finding(
+    'unnamed-leases',
+    row.count === 0 ? 'ok' : 'bad',
+    row.count === 0
+      ? 'none'
+      : `${count(row.count)} running jobs that no sweep will find, the first is ${row.first}`,
+    `They were leased past the claim, or restored without the table claims. Run: select ${schema}.note_running(); the next sweep takes back those whose lease has ended.`,
+    row.count === 0 ? [] : [row],
+  );
+}
+
 export function judgeSolo(
   row: { readonly due: number; readonly oldestDueMs: number | null },
   maxLagMs: number,

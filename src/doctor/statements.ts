@@ -141,6 +141,35 @@ from (
   limit 1000
 ) as recent`,
 
+    /**
+     * Running jobs that no claim names, so that no sweep would find them: whoever wrote them leased them past the claim. Looks at
+     * up to $1 unfinished jobs without a key, as many with one, and as many that run alone: no index tells who runs.
+     */
+    unnamedLeases: `
+with unfinished as (
+  (select j.id, j.state, j.lease_token
+   from ${jobs} j
+   where j.finished_at is null and j.cron is null and not j.solo and j.ordering_key is null
+   order by j.kind, j.priority desc, j.run_at, j.id
+   limit $1)
+  union all
+  (select j.id, j.state, j.lease_token
+   from ${jobs} j
+   where j.cron is null and j.solo and j.ordering_key is null
+   order by j.kind, j.run_at, j.id
+   limit $1)
+  union all
+  (select j.id, j.state, j.lease_token
+   from ${jobs} j
+   where j.ordering_key is not null and j.cron is null and (j.finished_at is null or j.turn = 'stops')
+   order by j.kind, j.ordering_key, j.id
+   limit $1)
+)
+select count(*)::integer as count, min(j.id)::text as first
+from unfinished j
+where j.state = 'running' and not exists (
+  select from ${s}.claims c where c.token = j.lease_token and j.id = any (c.ids))`,
+
     /** How long the oldest job that must be claimed alone has been due. */
     solo: `
 select max(date_part('epoch', now() - run_at) * 1000) as "oldestDueMs", count(*)::integer as due
@@ -156,7 +185,7 @@ from (
     schedules: `
 select substr(j.dedupe_key, 10) as name, date_part('epoch', now() - j.run_at) * 1000 as "dueMs"
 from ${jobs} j
-where j.misfire is not null and j.state = 'ready' and not j.paused and j.run_at <= now()
+where j.misfire is not null and j.state = 'ready' and j.finished_at is null and not j.paused and j.run_at <= now()
 order by j.run_at, j.id
 limit 1`,
   } as const;

@@ -54,6 +54,7 @@ const questions = [
   ['backlogOrdered', sql.backlogOrdered, [200, 100], 15_000],
   ['leases', sql.leases, [10_000], 500],
   ['recentKinds', asked.recentKinds, [600_000], 200],
+  ['unnamedLeases', asked.unnamedLeases, [500], 2_500],
   ['solo', asked.solo, [], 50],
   ['schedules', asked.schedules, [], 50],
 ] as const;

@@ -36,6 +36,7 @@ test('a fresh schema on a server as it should be has nothing bad', async () => {
     'lag',
     'unworked-kinds',
     'expired-leases',
+    'unnamed-leases',
     'solo-jobs',
     'schedules',
     'dead-rows',
@@ -105,6 +106,29 @@ describe('what waits and runs', () => {
     });
     await db.store.reap(db.pool, 100);
     expect((await finding('expired-leases')).status).toBe('ok');
+  });
+
+  test('a job that runs and is nowhere noted: no sweep finds it, until what it says is done', async () => {
+    const ids = await db.put('restored', [1, 2, 3]);
+    const [keyed] = await db.put('restored', [4], { orderingKey: 'k' });
+    await db.pool.query('update unbroker.jobs set solo = true where id = $1', [ids[0]]);
+    await db.claim('restored', { total: 1 });
+    await db.store.claimSolo(db.pool, [{ kind: 'restored', limit: 1, park: false }], 'w', 30_000);
+    await db.claim('restored');
+    expect(await db.states()).toEqual({ running: 4 });
+    expect(await finding('unnamed-leases')).toMatchObject({ status: 'ok', found: 'none' });
+    await db.pool.query('truncate unbroker.claims');
+    await db.expire();
+    expect(await db.store.reap(db.pool, 100)).toEqual([]);
+    const found = await finding('unnamed-leases');
+    expect(found).toMatchObject({
+      status: 'bad',
+      found: `4 running jobs that no sweep will find, the first is ${[...ids, keyed].sort((a, b) => Number(a) - Number(b))[0]}`,
+    });
+    const act = /select \S+\.note_running\(\)/.exec(found.next ?? '')?.[0] ?? '';
+    await db.pool.query(act);
+    expect((await finding('unnamed-leases')).status).toBe('ok');
+    expect(await db.store.reap(db.pool, 100)).toHaveLength(4);
   });
 
   test('a job that waits to be run alone, a schedule that nobody fires', async () => {
