@@ -291,6 +291,11 @@ begin
     set state = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then 'dead' else 'ready' end,
         finished_at = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then clock_timestamp() end,
         solo = not (j.attempts >= j.max_attempts or j.on_lease_expired is not null),
+        turn = case j.turn
+          when 'runs' then 'begun'
+          when 'runs-holds' then
+            case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then 'stops' else 'holds' end
+          else j.turn end,
         locked_until = null,
         locked_by = null,
         lease_token = null,

@@ -1,8 +1,11 @@
 /** Expired leases are taken back, once, whoever the worker was; what finished or extended meanwhile is left alone. */
+import { randomBytes } from 'node:crypto';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import type { ClaimedJob } from '../../src/jobs/job.js';
 import { Upkeep } from '../../src/jobs/upkeep.js';
 import type { Reaped } from '../../src/jobs/upkeep-store.js';
+import { migrate, readMigrations } from '../../src/migrate.js';
+import { roleSql } from '../../src/roles.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { jobsDatabase, type Session } from '../support/jobs.js';
 
@@ -309,6 +312,48 @@ describe('what claims leave beside the rows', () => {
     }
     expect((await claims()).map(({ remaining }) => remaining)).toEqual([1]);
   });
+});
+
+test('what ran before there were claims is taken back, also what a claim under way left; a role of the version before ends, claims and sweeps', async () => {
+  const before = await jobsDatabase({ migrated: false });
+  const role = `ub_before_${randomBytes(4).toString('hex')}`;
+  try {
+    const own = readMigrations();
+    const upTo = (name: string) =>
+      migrate(before.pool, {
+        migrations: own.slice(
+          0,
+          own.findIndex((m) => m.name.endsWith(name)),
+        ),
+      });
+    await before.pool.query('alter default privileges revoke execute on routines from public');
+    await upTo('_claims');
+    // What that version granted: it knew of no claims.
+    for (const text of roleSql('unbroker', { worker: role }, { create: true }))
+      if (!text.includes('.claims')) await before.pool.query(text);
+    const ids = await before.put('a', [1, 2, 3]);
+    const [job] = (await before.claim('a')) as [ClaimedJob];
+    await upTo('_open');
+    const [late] = await before.put('b', [1]);
+    await before.claim('b');
+    expect((await before.pool.query('select from unbroker.claims')).rows).toHaveLength(1);
+    await migrate(before.pool);
+
+    const worker = await before.session();
+    await worker.query(`set role ${role}`);
+    expect(await before.store.complete(worker, [{ ...job, resultText: null }])).toEqual([job.id]);
+    expect(await before.store.reap(worker, 10)).toEqual([]);
+    await before.put('c', [1]);
+    expect(await before.claim('c', { db: worker, total: 1 })).toHaveLength(1);
+    await before.expire();
+    const reaped = (await before.store.reap(worker, 10)).map(({ id, kind }) => kind === 'c' || id);
+    expect(reaped.sort()).toEqual([...ids.filter((id) => id !== job.id), late, true].sort());
+    expect((await before.pool.query('select from unbroker.claims')).rows).toEqual([]);
+  } finally {
+    await before.pool.query(`drop owned by ${role}`).catch(() => undefined);
+    await before.pool.query(`drop role if exists ${role}`).catch(() => undefined);
+    await before.close();
+  }
 });
 
 describe('bounds', () => {
