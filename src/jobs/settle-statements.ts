@@ -4,7 +4,7 @@
  * settle-store.ts is the only file that runs these.
  */
 import { quoteSchema } from './schema-name.js';
-import { appendError, failure, lease } from './statements.js';
+import { appendError, becomes, failure } from './statements.js';
 
 /** Of array parameter $n, which stands beside the ids in $1, the element of this row. The ids come sorted (held.ts). */
 const nth = (parameter: number, type: string): string =>
@@ -62,7 +62,7 @@ select ${s}.finish_soon($1, $2, $3) as ids`,
     finishFree: ending(
       `
 update ${jobs} j
-set state = 'done', finished_at = clock_timestamp(), ${lease}, result = coalesce(${nth(3, 'text')}::jsonb, j.result)
+set ${becomes('done')}, finished_at = clock_timestamp(), result = coalesce(${nth(3, 'text')}::jsonb, j.result)
 where ${heldAndFree}`,
       `string_agg(id::text, ',') as ids`,
     ),
@@ -101,28 +101,28 @@ where ${free(jobs, 'update')}`,
      */
     retry: ending(`
 update ${jobs} j
-set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond', ${lease},
+set ${becomes('ready')}, solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond',
     errors =${appendError(failure(nth(4, 'text'), nth(5, 'text')))}
 where ${heldAndFree}`),
 
     /** running -> ready, after a delay, without spending an attempt. */
     snooze: ending(`
 update ${jobs} j
-set state = 'ready', solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond',
-    attempts = j.attempts - 1, ${lease}
+set ${becomes('ready')}, solo = false, run_at = clock_timestamp() + ${nth(3, 'float8')} * interval '1 millisecond',
+    attempts = j.attempts - 1
 where ${heldAndFree}`),
 
     /** running -> dead, with the reason. */
     discard: ending(`
 update ${jobs} j
-set state = 'dead', finished_at = clock_timestamp(), ${lease},
+set ${becomes('dead')}, finished_at = clock_timestamp(),
     errors =${appendError(failure(nth(3, 'text'), nth(4, 'text')))}
 where ${heldAndFree}`),
 
     /** running -> ready, unharmed: given back at shutdown, the attempt with it. */
     release: ending(`
 update ${jobs} j
-set state = 'ready', attempts = j.attempts - 1, ${lease}
+set ${becomes('ready')}, attempts = j.attempts - 1
 where ${heldAndFree}`),
 
     /** What a handler wants to find again on its next start. */

@@ -25,8 +25,17 @@ export const appendError = (entry: string): string => `
 export const failure = (name: string, message: string): string =>
   `jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts, 'name', ${name}, 'message', ${message})`;
 
-/** What ends a lease, in every statement that leaves the running state. */
-export const lease = 'locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null';
+/** The turn of a job with an ordering key that ran, as turn_in says it: then the table need not write the row once more. */
+const turnIn = {
+  ready: `case j.turn when 'runs' then 'begun' when 'runs-holds' then 'holds' else j.turn end`,
+  dead: `case j.turn when 'runs' then 'begun' when 'runs-holds' then 'stops' else j.turn end`,
+  done: 'null',
+} as const;
+
+/** What ends a lease, in every statement that leaves the running state for another. */
+export const becomes = (state: keyof typeof turnIn): string =>
+  `state = '${state}', locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null,
+    turn = ${turnIn[state]}`;
 
 /** A row as a Job. */
 export const jobColumns = `
