@@ -189,16 +189,14 @@ const PROGRAM: Readonly<Record<string, (connect: Connect) => Promise<unknown>>> 
       deadLetterExchange: '',
       deadLetterRoutingKey: 'after',
     });
+    // Before it is sent: a slow machine may look for it only when its time is up.
+    const sentAt = performance.now();
     channel.sendToQueue('wait', Buffer.from('later'));
-    await channel.waitForConfirms();
-    const early = await channel.get('after', { noAck: true });
-    const startedAt = performance.now();
     const message = await until('it is let go', () => channel.get('after', { noAck: true }));
     const [death] = message.properties.headers['x-death'] as Record<string, unknown>[];
     await connection.close();
     return {
-      early,
-      waited: performance.now() - startedAt > 100,
+      waited: performance.now() - sentAt > 390,
       content: text(message),
       death: [death?.['queue'], death?.['reason'], Number(death?.['count'])],
     };
