@@ -6,6 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RetryAfter } from '../../src/jobs/settle.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { type Effect, type EffectsSink, startEffectsSink } from '../support/effects-sink.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
@@ -78,7 +79,8 @@ export async function forcedExpiries(server: PostgresServer, expiries: number): 
           a: async (job) => {
             // While there are leases to end the jobs keep coming back; then they finish.
             await sleep(3 + Math.random() * 25);
-            if (forced < expiries) throw new Error(`token ${job.leaseToken}`);
+            // An ordinary failure would leave each worker one slot, as in an outage.
+            if (forced < expiries) throw new RetryAfter(0, `token ${job.leaseToken}`);
             return { token: job.leaseToken };
           },
         },
