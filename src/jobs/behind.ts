@@ -31,18 +31,23 @@ export const BROUGHT_BY: Readonly<Record<string, string>> = {
   remove_soon: '030_held_rows',
 };
 
-/** `enqueue_alike (migration 027_enqueue_alike)`; null when it is none of ours that the statement missed. */
-export function missedBy(error: unknown): string | null {
+/**
+ * `enqueue_alike (migration 027_enqueue_alike)`; null when it is none of ours that the statement missed. Without a schema: of
+ * whichever.
+ */
+export function missedBy(error: unknown, schema?: string): string | null {
   // Undefined function, table.
   if (!['42883', '42P01'].includes(codeOf(error)) || !(error instanceof Error)) return null;
-  const names = error.message.match(/[a-z_]+/g) ?? [];
-  const name = names.find((one) => Object.hasOwn(BROUGHT_BY, one));
-  return name === undefined ? null : `${name} (migration ${BROUGHT_BY[name]})`;
+  // A function is named as `schema.name(types)`, a table as "schema.name".
+  for (const [, of, name = ''] of error.message.matchAll(/([a-z0-9_]+)\.([a-z_]+)/g))
+    if ((schema ?? of) === of && Object.hasOwn(BROUGHT_BY, name))
+      return `${name} (migration ${BROUGHT_BY[name]})`;
+  return null;
 }
 
 /** The same error, or in its place `schema-older` or `schema-missing` with the way out. */
 export function behind(error: unknown, schema: string): unknown {
-  const missed = missedBy(error);
+  const missed = missedBy(error, schema);
   const rest = { exitStatus: EXIT.badInput, cause: error };
   if (missed !== null)
     return new UnbrokerError(

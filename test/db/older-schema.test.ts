@@ -114,7 +114,11 @@ test('a schema that is not there; a function that is missed and is not ours', as
   expect(await refusal(asked('42P01', 'Relation "unbroker.jobs" existiert nicht'))).toMatchObject({
     code: 'schema-missing',
   });
-  for (const message of ['Funktion public.nowhere() existiert nicht', 'Relation "orders" existiert nicht'])
+  for (const message of [
+    'Funktion public.late() existiert nicht',
+    'Funktion finish() existiert nicht',
+    'Relation "orders" existiert nicht',
+  ])
     expect(await refusal(asked('42883', message))).not.toBeInstanceOf(UnbrokerError);
 });
 
