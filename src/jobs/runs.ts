@@ -184,7 +184,7 @@ export class Runs {
 
   /** Aborts what runs, and gives it back. */
   async giveBackRunning(): Promise<void> {
-    await this.#giveBack([...this.#executing]);
+    await Promise.all([this.#giveBack([...this.#executing]), this.#begun]);
   }
 
   /** Returns jobs that came too late to be begun, attempts included. Failing that, the reaper does it later. */
@@ -229,17 +229,17 @@ export class Runs {
 
   /** If nobody has taken it, it goes back as it was: it was never begun. */
   #comesTooLate(run: Run): void {
-    run.lose();
     this.#tooLate.push(run);
     if (this.#tooLate.length > 1) return;
-    setImmediate(() => this.#alsoBegun(this.#giveBack(this.#tooLate.splice(0))));
+    const together = new Promise((resolve) => setImmediate(resolve));
+    this.#alsoBegun(together.then(() => this.#giveBack(this.#tooLate.splice(0))));
   }
 
   async #execute(run: Run): Promise<void> {
     const { kinds, log } = this.#options;
     const kind = kinds.of(run.job.kind);
     // This process was stopped, or another handler kept it busy: somebody else may run it by now.
-    if (run.lost || run.deadlineAt <= performance.now()) this.#comesTooLate(run);
+    if (run.deadlineAt <= performance.now()) this.leases.ended(run);
     // Lost before it started, or given back, since the worker stops.
     const end = run.lost ? NOT_STARTED : await run.execute(kind.options);
     this.#executing.delete(run);
@@ -287,8 +287,10 @@ export class Runs {
     await this.release(runs.map((run) => run.job));
   }
 
-  #lost({ job }: Run): void {
+  #lost(run: Run): void {
+    const { job } = run;
     this.#options.emit?.({ type: 'lost', job });
     this.#options.log.warn({ job: job.id, kind: job.kind, attempt: job.attempt }, 'a lease was lost');
+    if (!run.begun) this.#comesTooLate(run);
   }
 }
