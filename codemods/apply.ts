@@ -20,6 +20,7 @@ import { sha256 } from './files.js';
 import { treeState } from './git.js';
 import type { Plan } from './plan.js';
 import { renderDiff } from './render/diff.js';
+import { type Asked, checkKinds, checkStart } from './start.js';
 
 export interface ApplyOptions {
   /** Write although something is uncommitted, or although this is no git repository. */
@@ -38,9 +39,19 @@ interface Staged {
   readonly temporary: string;
 }
 
+/**
+ * Before the repository is read; all of it is asked again when the files are written. Throws what `checkStart` does,
+ * `kinds-edited`, and with `write` also `tree-dirty`.
+ */
+export function checkApply(asked: Asked, write: ApplyOptions | undefined): void {
+  const { root } = checkStart(asked);
+  checkKinds(asked, root);
+  if (write !== undefined) guard(root, write);
+}
+
 /** Throws `tree-dirty`, `file-changed`, `write-failed`; nothing is written then. */
 export function applyPlan(plan: Plan, options: ApplyOptions): Applied {
-  const patchFolder = guard(plan, options);
+  const patchFolder = guard(plan.root, options);
   if (plan.changes.length === 0) return { written: [], reversePatch: null };
   for (const change of plan.changes) checkUnchanged(plan.root, change);
   const staged = stage(plan.changes);
@@ -49,15 +60,15 @@ export function applyPlan(plan: Plan, options: ApplyOptions): Applied {
   return { written: plan.changes.map((c) => c.path), reversePatch };
 }
 
-/** The folder for the reverse patch: git's own, where it disturbs nobody, else `.unbroker`. */
-function guard(plan: Plan, options: ApplyOptions): string {
-  const state = treeState(plan.root);
-  const folder = state.kind === 'none' ? join(plan.root, '.unbroker') : join(state.gitDir, 'unbroker');
+/** The folder for the reverse patch: git's own, where it disturbs nobody, else `.unbroker`. Throws `tree-dirty`. */
+function guard(root: string, options: ApplyOptions): string {
+  const state = treeState(root);
+  const folder = state.kind === 'none' ? join(root, '.unbroker') : join(state.gitDir, 'unbroker');
   if (options.allowDirty || state.kind === 'clean') return folder;
   if (state.kind === 'none') {
     throw new UnbrokerError(
       'tree-dirty',
-      `${plan.root} is no git repository, so the edit could not be reviewed or taken back`,
+      `${root} is no git repository, so the edit could not be reviewed or taken back`,
       {
         hint: 'Put it under git, or add --allow-dirty',
         exitStatus: EXIT.badInput,

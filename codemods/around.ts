@@ -6,10 +6,8 @@
 import { ts } from 'ts-morph';
 import type { Between } from './between.js';
 import type { Effects } from './effects.js';
+import { REPORTS } from './rethrow.js';
 import { bare, ownCalls, scopeOf } from './syntax.js';
-
-/** Calls of these that reach nothing else report. */
-const REPORTS = /(?:^console\.\w+|\.(?:error|warn|info|debug|log|trace|fatal|reportError|captureException))$/;
 
 export interface Around {
   readonly statement: ts.Statement;

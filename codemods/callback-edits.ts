@@ -21,7 +21,7 @@ import type { Obstacle } from './reasons.js';
 import { bare, contains, eachNode, isReference, lineOf, scopeOf } from './syntax.js';
 import { handedDown } from './thread-edits.js';
 import type { Idiom, WrapShape } from './transactions/idiom.js';
-import type { PoolQuery, PoolScope } from './transactions/pg-pool.js';
+import type { PoolQuery, PoolScope } from './transactions/pool-query.js';
 import { replacedBy, type Wrap } from './wrap.js';
 
 /** What the callback has to give back, and why it may not be possible. */

@@ -215,6 +215,14 @@ export class Contexts {
       const what = `${passed.name.getText()} is passed in, and whoever passes it commits`;
       return [{ code: 'no-transaction-here', what }];
     }
+    const partial = this.partOf(effect.at);
+    if (partial !== undefined)
+      return [
+        {
+          code: 'no-transaction-here',
+          what: `${quote(partial)} is declared as a part of a database or of a transaction, and whoever gives it commits`,
+        },
+      ];
     const wrap = idiomOf(effect.what)?.wrap;
     if (wrap === undefined || (wrap.join !== undefined && wrap.join(effect.at, '') === undefined))
       return [
@@ -224,6 +232,16 @@ export class Contexts {
         },
       ];
     return [{ code: 'path-without-write', what: `line ${lineOf(effect.at)}, ${quote(effect.at)}` }];
+  }
+
+  /** What a statement is rooted in, where its type leaves out what would open a transaction. */
+  private partOf(statement: ts.Node): ts.Expression | undefined {
+    let found: ts.Expression | undefined;
+    eachNode(statement, (n) => {
+      if (found !== undefined || !(ts.isIdentifier(n) || ts.isPropertyAccessExpression(n))) return;
+      if (this.resolver.roleOf(n)?.what === 'part') found = n;
+    });
+    return found;
   }
 
   private names(node: ts.Node, name: ts.Identifier): boolean {

@@ -65,8 +65,7 @@ export function readSources(
   paths: readonly string[],
   { maxFiles = FILE_LIMITS.maxFiles, progress = () => undefined }: ReadOptions = {},
 ): Sources {
-  const real = realDirectory(root);
-  const wanted = paths.map((path) => insideRoot(real, path));
+  const { root: real, wanted } = checkedPaths(root, paths);
   return {
     root: real,
     ...readAll(sourcesIn(real, { ...FILE_LIMITS, maxFiles }, progress), progress),
@@ -76,6 +75,15 @@ export function readSources(
       return TEST_PATH.test(asked === undefined || asked === path ? path : path.slice(asked.length));
     },
   };
+}
+
+/** The real root, and the paths relative to it. Throws `path-not-found` and `path-outside`. */
+export function checkedPaths(
+  root: string,
+  paths: readonly string[],
+): { readonly root: string; readonly wanted: readonly string[] } {
+  const real = realDirectory(root);
+  return { root: real, wanted: paths.map((path) => insideRoot(real, path)) };
 }
 
 const TEST_PATH =

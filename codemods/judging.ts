@@ -21,7 +21,7 @@ import { isSpread, type Rewrite } from './rewrite.js';
 import type { NewArgument, Threading } from './thread-shapes.js';
 import type { Threadings } from './threading.js';
 import type { Idiom } from './transactions/idiom.js';
-import type { PoolScope } from './transactions/pg-pool.js';
+import type { PoolScope } from './transactions/pool-query.js';
 import type { TransactionScope } from './transactions/scope.js';
 import { waiting } from './waits.js';
 

@@ -5,7 +5,6 @@
 
 import { analyse, siteCalls, unresolvedCalls } from './analyse.js';
 import { changesOf, type FileChange, type OpenSite } from './changes.js';
-import { readConfig } from './config.js';
 import { type Progress, readSources, type Sources } from './files.js';
 import { fingerprints } from './fingerprint.js';
 import { type Mapping, mappingOf } from './mapping.js';
@@ -14,6 +13,7 @@ import type { Analysis } from './program.js';
 import type { Obstacle } from './reasons.js';
 import { type KindsOption, makeRegistry, type PlanKinds, type Registry } from './registry.js';
 import type { ReadSite, SiteReader } from './site.js';
+import { checkStart } from './start.js';
 import { contains, lineOf, quote } from './syntax.js';
 import { refuseBrokenThreads } from './thread-work.js';
 import type { Level } from './verdict.js';
@@ -94,9 +94,10 @@ export function makePlan(options: PlanOptions): Plan {
 
 export function preparePlan(options: PlanOptions): PreparedPlan {
   const { progress = () => undefined } = options;
+  const { config: written } = checkStart(options);
   const sources = readSources(options.root, options.paths, options);
   const config = {
-    ...readConfig(sources.root),
+    ...written,
     relay: options.target === 'relay',
     registry: options.kinds !== undefined,
   };

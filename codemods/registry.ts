@@ -50,6 +50,20 @@ export interface Registry {
 
 const MAX_BYTES = 4_194_304;
 
+/** Before anything is scanned: whether somebody edited the file that would be written. Throws `kinds-path-invalid`. */
+export function isEditedRegistry(option: KindsOption, root: string): boolean {
+  return formsOf(targetOf(option.path, root).absolute).some(
+    ({ absolute }) => existing(absolute, root).state === 'edited',
+  );
+}
+
+export function editedKinds(path: string): UnbrokerError {
+  return new UnbrokerError('kinds-edited', `${path} was edited by hand or is not ours; nothing was written`, {
+    hint: 'Move what you need out of it and delete it, or name another file with --kinds',
+    exitStatus: EXIT.badInput,
+  });
+}
+
 /** Throws `kinds-path-invalid`. */
 export function makeRegistry(
   option: KindsOption,

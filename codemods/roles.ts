@@ -58,7 +58,7 @@ export class Roles {
    * is part of something that is `any`.
    */
   private saysNothing(type: ts.Type): boolean {
-    return [type, this.checker.getAwaitedType(type), pickedFrom(type)].some(
+    return [type, this.checker.getAwaitedType(type), pickedFrom(type, this.checker)].some(
       (t) => t !== undefined && isOpaque(t),
     );
   }
@@ -66,13 +66,14 @@ export class Roles {
   roleOfType(given: ts.Type, depth = 0): Role | undefined {
     const type = this.checker.getAwaitedType(given) ?? given;
     if (depth > 5) return undefined;
-    const whole = pickedFrom(type);
+    const whole = pickedFrom(type, this.checker);
     if (whole !== undefined) return part(this.roleOfType(whole, depth + 1));
     if (type.isUnion()) {
       const parts = type.types.filter(
         (t) => !(t.flags & (ts.TypeFlags.Undefined | ts.TypeFlags.Null | ts.TypeFlags.Void)),
       );
-      return agreed(parts.map((t) => this.roleOfType(t, depth + 1)));
+      const roles = parts.map((t) => this.roleOfType(t, depth + 1));
+      return agreed(roles) ?? agreed(roles.map(part));
     }
     if (type.isIntersection())
       return type.types.map((t) => this.roleOfType(t, depth + 1)).find((r) => r !== undefined);
@@ -281,7 +282,7 @@ export class Roles {
     const [first] = node.typeArguments ?? [];
     if (ts.isIdentifier(name) && first !== undefined) {
       if (name.text === 'Promise' || name.text === 'Awaited') return this.annotated(first, seen);
-      if (name.text === 'Pick') return part(this.annotated(first, seen));
+      if (name.text === 'Pick' || name.text === 'Omit') return part(this.annotated(first, seen));
       if (name.text === 'ReturnType') return this.annotatedResult(first, seen);
     }
     return this.named(node) ?? this.annotatedAlias(name, seen);
@@ -366,11 +367,37 @@ export class Roles {
   }
 }
 
-/** `Pool` of `Pick<Pool, 'query'>`. */
-function pickedFrom({ aliasSymbol, aliasTypeArguments }: ts.Type): ts.Type | undefined {
-  const declaration = aliasSymbol?.declarations?.[0];
-  const isPick = aliasSymbol?.name === 'Pick' && declaration !== undefined && isLibrary(declaration);
-  return isPick ? aliasTypeArguments?.[0] : undefined;
+/** `Pool` of `Pick<Pool, 'query'>`, and of `type Db = Pick<Pool, 'query'>`. */
+function pickedFrom(
+  { aliasSymbol, aliasTypeArguments }: ts.Type,
+  checker: ts.TypeChecker,
+): ts.Type | undefined {
+  const alias = aliasSymbol?.declarations?.[0];
+  if (alias === undefined || !ts.isTypeAliasDeclaration(alias)) return undefined;
+  let declaration: ts.TypeAliasDeclaration = alias;
+  if (isPick(declaration)) return aliasTypeArguments?.[0];
+  // A package's own alias is what its name says: Prisma's `TransactionClient` is an `Omit`, too.
+  for (let depth = 0; depth < MAX_ALIASES && declaredIn(declaration) === undefined; depth++) {
+    const { type, typeParameters } = declaration;
+    if (!ts.isTypeReferenceNode(type)) return undefined;
+    const [whole] = type.typeArguments ?? [];
+    const next: ts.Declaration | undefined = unaliased(checker, checker.getSymbolAtLocation(type.typeName))
+      ?.declarations?.[0];
+    if (next === undefined || !ts.isTypeAliasDeclaration(next)) return undefined;
+    if (isPick(next) && whole !== undefined) {
+      const own = typeParameters?.findIndex((p) => p.name.text === whole.getText()) ?? -1;
+      return own < 0 ? checker.getTypeFromTypeNode(whole) : aliasTypeArguments?.[own];
+    }
+    declaration = next;
+  }
+  return undefined;
+}
+
+const MAX_ALIASES = 5;
+
+/** The platform's own `Pick` and `Omit`. */
+function isPick({ name, parent }: ts.TypeAliasDeclaration): boolean {
+  return (name.text === 'Pick' || name.text === 'Omit') && isLibrary(parent);
 }
 
 function part(whole: Role | undefined): Role | undefined {

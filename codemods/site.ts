@@ -24,23 +24,29 @@ import { type PublishFacts, PublishReader } from './publish.js';
 import { eventsOf } from './publishes/rascal.js';
 import type { Obstacle } from './reasons.js';
 import { Resolver } from './resolve.js';
+import { Rethrows } from './rethrow.js';
 import type { Rewrite } from './rewrite.js';
 import { generatedObstacle } from './signatures.js';
 import { contains, describe, eachNode, quote, type Scope, scopeOf } from './syntax.js';
 import { stepsOf, type ThreadStep, Threads } from './thread.js';
 import type { Threading } from './thread-shapes.js';
 import { type Reached, Threadings } from './threading.js';
+import { Asking } from './transactions/asking.js';
 import { autocommits } from './transactions/autocommit.js';
 import { CallbackFinder } from './transactions/callback.js';
 import { DeepWrites } from './transactions/deep-write.js';
+import { EmptyGuards } from './transactions/empty-guard.js';
 import { LibraryCallbacks } from './transactions/library-callback.js';
 import { libraryStatements } from './transactions/manual.js';
 import { findPassedIn } from './transactions/passed-in.js';
 import { PgHelpers } from './transactions/pg-callback.js';
 import { find as findClient, transactionStatements } from './transactions/pg-client.js';
-import { PoolFinder, type PoolScope } from './transactions/pg-pool.js';
+import { PoolFinder } from './transactions/pg-pool.js';
 import { PoolNames } from './transactions/pool-name.js';
+import type { PoolScope } from './transactions/pool-query.js';
 import type { TransactionScope } from './transactions/scope.js';
+import { Strays } from './transactions/strays.js';
+import { Stretches } from './transactions/stretch.js';
 import { findTransactional } from './transactions/typeorm-transactional.js';
 import { Writes } from './transactions/writes.js';
 import { Evaluator, type Value } from './values.js';
@@ -112,14 +118,34 @@ export class SiteReader {
     const isSelected = (file: ts.SourceFile): boolean => sources.selected(analysis.pathOf(file));
     const between = new Between(this.resolver, this.effects);
     this.arounds = new Arounds(this.effects, between);
-    const deep = new DeepWrites(this.resolver, callers, this.effects, key, isPlain, isSelected);
+    const asking = new Asking(this.resolver, this.effects);
+    const strays = new Strays(this.effects, asking);
+    const rethrows = new Rethrows(this.effects, isPlain);
+    const deep = new DeepWrites(
+      this.resolver,
+      callers,
+      this.effects,
+      key,
+      isPlain,
+      isSelected,
+      asking,
+      strays,
+      rethrows,
+    );
     this.contexts = new Contexts(this.resolver, this.effects, this.databases, (call) => deep.whyNot(call));
     this.pools = new PoolFinder(
       new PoolNames(analysis),
       this.effects,
-      this.availabilities,
-      between,
-      this.arounds,
+      new Stretches(
+        this.availabilities,
+        between,
+        this.arounds,
+        new EmptyGuards(this.effects),
+        asking,
+        strays,
+        rethrows,
+      ),
+      rethrows,
       key,
       (scope) => autocommits(scope, this.resolver, this.effects),
       (scope) => deep.of(scope),

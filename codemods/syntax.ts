@@ -110,6 +110,15 @@ function traverse(root: ts.Node, visit: (node: ts.Node) => boolean): void {
   }
 }
 
+/** Whether one of the nodes that run as part of it is one of these. */
+export function holds(node: ts.Node, test: (n: ts.Node) => boolean): boolean {
+  let found = false;
+  eachOwnNode(node, (n) => {
+    if (test(n)) found = true;
+  });
+  return found;
+}
+
 export function ownCalls(scope: ts.Node): ts.CallExpression[] {
   const calls: ts.CallExpression[] = [];
   eachOwnNode(scope, (node) => {

@@ -28,7 +28,7 @@ import {
 } from './syntax.js';
 import type { InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
 import type { Idiom } from './transactions/idiom.js';
-import type { PoolScope } from './transactions/pg-pool.js';
+import type { PoolScope } from './transactions/pool-query.js';
 import type { Key, TransactionScope } from './transactions/scope.js';
 import { waiting } from './waits.js';
 import { type Discovery, namedScopeOf } from './wrappers.js';

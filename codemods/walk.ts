@@ -58,7 +58,7 @@ export function sourcesIn(
 }
 
 /** Who starts in `/` or at home is in the wrong place, unless a repository was made of it. */
-function refuseWide(root: string): void {
+export function refuseWide(root: string): void {
   const isWide = root === sep || root === realHome();
   if (!isWide || ['.git', 'package.json'].some((name) => existsSync(join(root, name)))) return;
   throw new UnbrokerError('not-a-repository', `${root} is no repository; nothing was read`, {

@@ -20,7 +20,7 @@ import { type FileImports, moduleName } from './imports.js';
 import { eachNode, isReference, scopeOf } from './syntax.js';
 import { handedDown } from './thread-edits.js';
 import type { BracketShape } from './transactions/idiom.js';
-import type { PoolScope } from './transactions/pg-pool.js';
+import type { PoolScope } from './transactions/pool-query.js';
 import { replacedBy, type Wrap } from './wrap.js';
 
 export class WrapEdits {

@@ -6,7 +6,7 @@
 import type { ts } from 'ts-morph';
 import type { Around } from './around.js';
 import type { CallParts } from './call-text.js';
-import type { PoolScope } from './transactions/pg-pool.js';
+import type { PoolScope } from './transactions/pool-query.js';
 
 /** One publish that is replaced. */
 export interface Publish {

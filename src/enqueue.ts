@@ -5,6 +5,7 @@
  * `tx` is anything with `query(text, values)`: pg's Client, PoolClient or Pool, or a wrapping from
  * adapters/transactions. The job exists if and only if that transaction commits.
  */
+import { behind } from './jobs/behind.js';
 import { isDirect } from './jobs/direct.js';
 import { enqueueStore } from './jobs/enqueue-store.js';
 import {
@@ -70,7 +71,11 @@ export function createEnqueue(
         typeof kind === 'string'
           ? jobOf(kind, payload, options)
           : await prepareChecked({ ...options, kind, payload });
-      return store.enqueue(tx, job, await keeping(tx));
+      try {
+        return await store.enqueue(tx, job, await keeping(tx));
+      } catch (error) {
+        throw behind(error, schema);
+      }
     },
     async enqueueMany(tx, jobs) {
       const answers: Enqueued[] = [];
@@ -79,8 +84,12 @@ export function createEnqueue(
       for (const job of jobs) checked.push(isChecked(job) ? await prepareChecked(job) : prepare(job));
       if (checked.length === 0) return answers;
       const kept = await keeping(tx);
-      for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch, kept)));
-      return answers;
+      try {
+        for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch, kept)));
+        return answers;
+      } catch (error) {
+        throw behind(error, schema);
+      }
     },
   };
 }

@@ -8,6 +8,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { EXIT, UnbrokerError } from './errors.js';
+import { UPGRADE_HINT } from './jobs/behind.js';
 import type { Queryable } from './jobs/job.js';
 import { codeOf } from './jobs/patience.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
@@ -147,19 +148,24 @@ export async function migrate(pool: MigratePool, options: MigrateOptions = {}): 
 /** Throws `schema-missing`, `schema-older` or `schema-newer` unless the database is at this package's version. */
 export async function checkSchema(db: Queryable, schema: string = DEFAULT_SCHEMA): Promise<void> {
   const s = quoteSchema(schema);
-  const newest = readMigrations().at(-1)?.version ?? 0;
+  const migrations = readMigrations();
+  const newest = migrations.at(-1)?.version ?? 0;
   const version = await currentVersion(db, s);
   refuseNewer(version, newest, schema);
-  if (version < newest) {
-    const missing = version === 0;
-    throw new UnbrokerError(
-      missing ? 'schema-missing' : 'schema-older',
-      missing
-        ? `Schema ${schema} has no jobs table yet`
-        : `Schema ${schema} is at version ${version}, this package needs ${newest}`,
-      { hint: 'Run: unbroker migrate', exitStatus: EXIT.badInput },
-    );
+  if (version === newest) return;
+  if (version === 0) {
+    throw new UnbrokerError('schema-missing', `Schema ${schema} has no jobs table yet`, {
+      hint: 'Run: unbroker migrate',
+      exitStatus: EXIT.badInput,
+    });
   }
+  const missing = migrations.filter((one) => one.version > version).map(({ name }) => name);
+  const names = missing.length === 1 ? `${missing[0]}` : `${missing[0]} to ${missing.at(-1)}`;
+  throw new UnbrokerError(
+    'schema-older',
+    `Schema ${schema} is at version ${version}, this package needs ${newest} (${names})`,
+    { hint: UPGRADE_HINT, exitStatus: EXIT.badInput },
+  );
 }
 
 function refuseNewer(version: number, newest: number, schema: string): void {

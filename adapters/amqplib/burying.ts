@@ -20,6 +20,7 @@ export async function bury(
   reason: 'rejected' | 'expired' = 'rejected',
 ): Promise<void> {
   const topology = await tables.read(pool);
+  const nowMs = await store.clock(pool);
   for (const { job, queue } of deliveries) {
     const { 'x-dead-letter-exchange': exchange, 'x-dead-letter-routing-key': key } =
       topology.queues.get(queue) ?? {};
@@ -30,7 +31,7 @@ export async function bury(
       continue;
     }
     const routingKey = typeof key === 'string' ? key : kept.routingKey;
-    const properties = withDeath(kept.properties, { ...kept, queue, reason }, Date.now());
+    const properties = withDeath(kept.properties, { ...kept, queue, reason }, nowMs);
     const headers = properties['headers'] as Readonly<Record<string, unknown>>;
     const copies = (route(topology, exchange, routingKey, headers) ?? []).map((target) =>
       jobOf(target, { exchange, routingKey }, properties, contentOf(job)),

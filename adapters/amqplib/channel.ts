@@ -4,45 +4,23 @@
  * would close a channel over closes this one, with the same code.
  */
 import { EventEmitter } from 'node:events';
-import type { ClaimedJob } from '../../src/jobs/job.js';
 import { bury, giveBack } from './burying.js';
 import { ChannelError, IllegalOperation } from './channel-error.js';
 import { type ChannelWorld, held } from './channel-world.js';
+import { type ConsumeOptions, Consuming } from './consuming.js';
 import { Declaring, type QueueOptions } from './declaring.js';
-import { kindOf, type Message, messageOf, type PublishOptions } from './message.js';
-import { isExpired, waitMsOf } from './placing.js';
+import { Deliveries, type Delivery } from './deliveries.js';
+import { type Message, messageOf, type PublishOptions } from './message.js';
+import { waitMsOf } from './placing.js';
 import { Publishing } from './publishing.js';
 import type { Arguments } from './tables.js';
 import type { Binding } from './topology.js';
 
-interface Consumer {
-  readonly tag: string;
-  readonly queue: string;
-  readonly noAck: boolean;
-  readonly prefetch: number;
-  readonly onMessage: (message: Message | null) => void;
-  stopped: boolean;
-}
-
-interface Delivery {
-  readonly job: ClaimedJob;
-  readonly queue: string;
-  readonly consumer: Consumer | null;
-}
-
-/** Unacknowledged messages of a consumer without a prefetch. */
-const MAX_UNACKED = 250;
-const REAP_EVERY = 100;
-
 export class Channel extends EventEmitter {
   #tail: Promise<unknown> = Promise.resolve();
-  #nextTag = 0;
   #prefetch = 0;
-  readonly #consumers = new Map<string, Consumer>();
-  readonly #unacked = new Map<number, Delivery>();
-  readonly #loops = new Set<Promise<void>>();
-  readonly #renewal: NodeJS.Timeout;
-  #nudge: (() => void)[] = [];
+  readonly #deliveries: Deliveries;
+  readonly #consuming: Consuming;
   #closed = false;
   readonly #declaring: Declaring;
   readonly #publishing: Publishing;
@@ -53,13 +31,17 @@ export class Channel extends EventEmitter {
     private readonly onClosed: (channel: Channel) => void,
   ) {
     super();
-    this.#declaring = new Declaring(world, (queue) => this.#consumersOf(queue));
+    this.#deliveries = new Deliveries(world);
+    this.#consuming = new Consuming(world, this.#deliveries, (error) =>
+      this.#handlerError(error, 'delivery'),
+    );
+    this.#declaring = new Declaring(world, (queue) => this.#consuming.consumersOf(queue));
     this.#publishing = this.#publishes();
-    this.#renewal = setInterval(() => void this.#renew(), world.leaseMs / 3).unref();
   }
 
-  #consumersOf(queue: string): number {
-    return [...this.#consumers.values()].filter((one) => one.queue === queue).length;
+  /** For who listens: it goes on by itself. */
+  #handlerError(error: unknown, where: 'delivery' | 'settle'): void {
+    if (this.listenerCount('handler-error') > 0) this.emit('handler-error', error, where);
   }
 
   // --- in order, and closed by what the server would close it over
@@ -166,7 +148,7 @@ export class Channel extends EventEmitter {
     return new Publishing(this.world, {
       inOrder: (work) => this.#inOrder(work),
       returned: (message) => void this.emit('return', message),
-      stored: () => this.#wake(),
+      stored: () => this.#consuming.wake(),
       drained: () => void this.emit('drain'),
       failed: (error, cause) => {
         if (!(cause instanceof ChannelError) && this.listenerCount('error') > 0) this.emit('error', error);
@@ -181,11 +163,7 @@ export class Channel extends EventEmitter {
     return Promise.resolve({});
   }
 
-  consume(
-    queue: string,
-    onMessage: (message: Message | null) => void,
-    options: { readonly consumerTag?: string; readonly noAck?: boolean; readonly exclusive?: boolean } = {},
-  ) {
+  consume(queue: string, onMessage: (message: Message | null) => void, options: ConsumeOptions = {}) {
     return this.#inOrder(async () => {
       if (waitMsOf(await this.#declaring.needQueue(queue, 'BasicConsume')) !== null)
         throw new ChannelError(
@@ -193,114 +171,24 @@ export class Channel extends EventEmitter {
           'BasicConsume',
           `PRECONDITION_FAILED - queue '${queue}' has a time to live and a dead letter exchange: here it only delays, consume the queue behind it`,
         );
-      const tag = options.consumerTag ?? `amq.ctag-${Math.random().toString(36).slice(2, 14)}`;
-      if (this.#consumers.has(tag))
-        throw new ChannelError(406, 'BasicConsume', `NOT_ALLOWED - attempt to reuse consumer tag '${tag}'`);
-      const prefetch = this.#prefetch === 0 ? MAX_UNACKED : this.#prefetch;
-      const consumer: Consumer = {
-        tag,
-        queue,
-        noAck: options.noAck === true,
-        prefetch,
-        onMessage,
-        stopped: false,
-      };
-      this.#consumers.set(tag, consumer);
-      const loop = this.#run(consumer).finally(() => this.#loops.delete(loop));
-      this.#loops.add(loop);
-      return { consumerTag: tag };
+      return { consumerTag: this.#consuming.start(queue, onMessage, options, this.#prefetch) };
     });
   }
 
   cancel(consumerTag: string) {
     return this.#inOrder(async () => {
-      const consumer = this.#consumers.get(consumerTag);
-      if (consumer !== undefined) consumer.stopped = true;
-      this.#consumers.delete(consumerTag);
-      this.#wake();
+      this.#consuming.cancel(consumerTag);
       return { consumerTag };
     });
-  }
-
-  /** Claims as much as the prefetch leaves, hands it over, sleeps while there is nothing. */
-  async #run(consumer: Consumer): Promise<void> {
-    const { pollMs } = this.world;
-    for (let turns = 0; !consumer.stopped && !this.#closed; turns += 1) {
-      try {
-        if (turns % REAP_EVERY === 0) await this.world.store.reap(this.world.pool, 100);
-        const held = [...this.#unacked.values()].filter((one) => one.consumer === consumer).length;
-        const room = consumer.noAck ? MAX_UNACKED : consumer.prefetch - held;
-        const jobs = room > 0 ? await this.#claim(consumer.queue, room) : [];
-        if (consumer.stopped || this.#closed) {
-          await giveBack(this.world, jobs);
-          return;
-        }
-        for (const job of jobs) await this.#hand(job, consumer);
-        if (jobs.length > 0) continue;
-      } catch (error) {
-        // The database is away: the next turn asks again.
-        if (this.listenerCount('handler-error') > 0) this.emit('handler-error', error, 'delivery');
-      }
-      await this.#rest(pollMs);
-    }
-  }
-
-  async #claim(queue: string, limit: number): Promise<ClaimedJob[]> {
-    const { pool, store, holder, leaseMs } = this.world;
-    const demands = [{ kind: kindOf(queue), limit, park: false }];
-    const jobs = await store.claim(pool, demands, limit, holder, leaseMs);
-    if (jobs.length > 0 || this.#unacked.size > 0) return jobs;
-    // One whose process died is handed out alone, in case it was the message that killed it.
-    const alone = await store.claimSolo(pool, demands, holder, leaseMs);
-    return alone === null ? [] : [alone];
-  }
-
-  async #hand(job: ClaimedJob, consumer: Consumer): Promise<void> {
-    if (isExpired(job, Date.now())) {
-      await bury(this.world, [{ job, queue: consumer.queue }], 'expired');
-      return;
-    }
-    this.#nextTag += 1;
-    const tag = this.#nextTag;
-    if (consumer.noAck)
-      await this.world.store.complete(this.world.pool, [{ ...held(job), resultText: null }]);
-    else this.#unacked.set(tag, { job, queue: consumer.queue, consumer });
-    try {
-      consumer.onMessage(messageOf(job, tag, consumer.tag));
-    } catch (error) {
-      // As amqplib: what a callback throws is the program's.
-      queueMicrotask(() => {
-        throw error;
-      });
-    }
-  }
-
-  #rest(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      timer.unref?.();
-      this.#nudge.push(() => {
-        clearTimeout(timer);
-        resolve();
-      });
-    });
-  }
-
-  #wake(): void {
-    for (const nudge of this.#nudge.splice(0)) nudge();
   }
 
   /** One message, or false. */
   get(queue: string, options: { readonly noAck?: boolean } = {}): Promise<Message | false> {
     return this.#inOrder(async () => {
       await this.#declaring.needQueue(queue, 'BasicGet');
-      const [job] = await this.#claim(queue, 1);
-      if (job === undefined) return false;
-      this.#nextTag += 1;
-      const tag = this.#nextTag;
-      if (options.noAck === true)
-        await this.world.store.complete(this.world.pool, [{ ...held(job), resultText: null }]);
-      else this.#unacked.set(tag, { job, queue, consumer: null });
+      const job = await this.#consuming.next(queue);
+      if (job === null) return false;
+      const tag = await this.#deliveries.handOver({ job, queue, consumer: null }, options.noAck === true);
       const message = messageOf(job, tag, null);
       const { messageCount } = await this.#declaring.describe(queue);
       return { ...message, fields: { ...message.fields, messageCount } };
@@ -320,7 +208,7 @@ export class Channel extends EventEmitter {
   }
 
   ackAll(): void {
-    const last = [...this.#unacked.keys()].at(-1);
+    const last = this.#deliveries.newest;
     if (last !== undefined) this.ack({ fields: { deliveryTag: last } } as Message, true);
   }
 
@@ -336,7 +224,7 @@ export class Channel extends EventEmitter {
   }
 
   nackAll(requeue = true): void {
-    const last = [...this.#unacked.keys()].at(-1);
+    const last = this.#deliveries.newest;
     if (last !== undefined) this.nack({ fields: { deliveryTag: last } } as Message, true, requeue);
   }
 
@@ -346,11 +234,7 @@ export class Channel extends EventEmitter {
 
   recover() {
     return this.#inOrder(async () => {
-      await giveBack(
-        this.world,
-        [...this.#unacked.values()].map(({ job }) => job),
-      );
-      this.#unacked.clear();
+      await this.#deliveries.giveBack();
       return {};
     });
   }
@@ -360,39 +244,17 @@ export class Channel extends EventEmitter {
     allUpTo: boolean,
     how: (deliveries: readonly Delivery[]) => Promise<unknown>,
   ): void {
-    const tags = allUpTo ? [...this.#unacked.keys()].filter((tag) => tag <= deliveryTag) : [deliveryTag];
-    const deliveries = tags.flatMap((tag) => this.#unacked.get(tag) ?? []);
-    for (const tag of tags) this.#unacked.delete(tag);
+    const deliveries = this.#deliveries.take(deliveryTag, allUpTo);
     const known = deliveries.length > 0 || allUpTo;
     this.#inOrder(async () => {
       if (!known)
         throw new ChannelError(406, 'BasicAck', `PRECONDITION_FAILED - unknown delivery tag ${deliveryTag}`);
       if (deliveries.length > 0) await how(deliveries);
-      this.#wake();
+      this.#consuming.wake();
     }).catch((error: unknown) => {
       // Not settled: the lease runs out and it is delivered again.
-      if (!(error instanceof ChannelError) && this.listenerCount('handler-error') > 0)
-        this.emit('handler-error', error, 'settle');
+      if (!(error instanceof ChannelError)) this.#handlerError(error, 'settle');
     });
-  }
-
-  async #renew(): Promise<void> {
-    const deliveries = [...this.#unacked];
-    if (deliveries.length === 0) return;
-    const { pool, store, leaseMs } = this.world;
-    const kept = new Set(
-      await store
-        .extend(
-          pool,
-          deliveries.map(([, { job }]) => held(job)),
-          leaseMs,
-        )
-        .catch(() =>
-          // Not asked in time is not lost: the next turn says.
-          deliveries.map(([, { job }]) => job.id),
-        ),
-    );
-    for (const [tag, { job }] of deliveries) if (!kept.has(job.id)) this.#unacked.delete(tag);
   }
 
   // --- the end
@@ -408,16 +270,8 @@ export class Channel extends EventEmitter {
   async #shut(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    clearInterval(this.#renewal);
-    for (const consumer of this.#consumers.values()) consumer.stopped = true;
-    this.#consumers.clear();
-    this.#wake();
-    await Promise.all(this.#loops);
-    await giveBack(
-      this.world,
-      [...this.#unacked.values()].map(({ job }) => job),
-    ).catch(() => undefined);
-    this.#unacked.clear();
+    await this.#consuming.end();
+    await this.#deliveries.end();
     this.onClosed(this);
   }
 }

@@ -15,11 +15,12 @@ export function waitMsOf(given: Arguments | undefined): number | null {
   return typeof ttl === 'number' && typeof exchange === 'string' ? ttl : null;
 }
 
-export function isExpired(job: ClaimedJob, nowMs: number): boolean {
+/** When its own expiration ends, by the database's clock; null without one. */
+export function expiresAtMs(job: ClaimedJob): number | null {
   const { expiration } = keptOf(job).properties;
-  return (
-    typeof expiration === 'string' && /^\d+$/.test(expiration) && job.createdAtMs + Number(expiration) < nowMs
-  );
+  return typeof expiration === 'string' && /^\d+$/.test(expiration)
+    ? job.createdAtMs + Number(expiration)
+    : null;
 }
 
 export interface Placed {

@@ -5,7 +5,7 @@
 import { noExchange } from './channel-error.js';
 import type { ChannelWorld } from './channel-world.js';
 import { MAX_ATTEMPTS, type PublishOptions, propertiesOf } from './message.js';
-import { placed } from './placing.js';
+import { placed, waitMsOf } from './placing.js';
 import { route, type Topology } from './topology.js';
 
 interface Publish {
@@ -97,7 +97,10 @@ export class Publishing {
     while (this.#pending.length > 0) {
       const batch = this.#pending.slice(0, MAX_PUBLISHED_AT_ONCE);
       const topology = await tables.read(pool);
-      const jobs = batch.flatMap((one) => this.#routed(one, topology));
+      // Due times are the database's; without a queue that delays there is none.
+      const delays = [...topology.queues.values()].some((given) => waitMsOf(given) !== null);
+      const nowMs = delays ? await store.clock(pool) : 0;
+      const jobs = batch.flatMap((one) => this.#routed(one, topology, nowMs));
       if (jobs.length > 0) await store.enqueueBodies(pool, jobs, MAX_ATTEMPTS);
       this.#pending.splice(0, batch.length);
       for (const { done } of batch) done(null);
@@ -107,7 +110,7 @@ export class Publishing {
   }
 
   /** Throws ChannelError for an exchange that is not there. */
-  #routed(publish: Publish, topology: Topology) {
+  #routed(publish: Publish, topology: Topology, nowMs: number) {
     const { exchange, routingKey, content, properties, options } = publish;
     const copies = [options.CC ?? [], options.BCC ?? []].flat();
     const headers = (options.headers ?? {}) as Readonly<Record<string, unknown>>;
@@ -121,6 +124,6 @@ export class Publishing {
       const fields = { replyCode: 312, replyText: 'NO_ROUTE', exchange, routingKey };
       this.hooks.returned({ fields, properties, content });
     }
-    return [...queues].flatMap((queue) => placed(queue, publish, topology, Date.now()));
+    return [...queues].flatMap((queue) => placed(queue, publish, topology, nowMs));
   }
 }

@@ -10,7 +10,7 @@ import { declaredIn } from '../origins.js';
 import type { Resolver } from '../resolve.js';
 import { bare, eachNode, eachOwnNode, type Scope } from '../syntax.js';
 import { idiomOf } from './idioms.js';
-import type { PoolQuery } from './pg-pool.js';
+import type { PoolQuery } from './pool-query.js';
 
 export function autocommits(scope: Scope, resolver: Resolver, effects: Effects): PoolQuery[] {
   const found: PoolQuery[] = [];

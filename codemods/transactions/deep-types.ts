@@ -9,7 +9,7 @@ import type { HandleType } from '../handle-types.js';
 import { isConst, specifierOf, unaliased } from '../origins.js';
 import type { Analysis } from '../program.js';
 import { unwrapped } from '../syntax.js';
-import type { PoolQuery } from './pg-pool.js';
+import type { PoolQuery } from './pool-query.js';
 
 export interface DownForm {
   /** Names for the parameter, by preference. */

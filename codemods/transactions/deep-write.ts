@@ -11,16 +11,19 @@ import type { TextEdit } from '../edits.js';
 import { type Effects, isWrite } from '../effects.js';
 import type { HandleType } from '../handle-types.js';
 import type { Resolver } from '../resolve.js';
+import type { Rethrows } from '../rethrow.js';
 import type { Role } from '../roles.js';
 import { bare, eachNode, type Fn, ownCalls, type Scope } from '../syntax.js';
 import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shapes.js';
 import { waits } from '../waits.js';
+import type { Asking } from './asking.js';
 import { autocommits } from './autocommit.js';
 import { DeepBodies } from './deep-body.js';
 import { canWrite, isRefusal, type Opening, Openings, type Refusal } from './deep-opening.js';
 import { ANY, type DownForm, downForm, rootTypeOf, whyNoForm } from './deep-types.js';
-import type { PoolQuery } from './pg-pool.js';
+import type { PoolQuery } from './pool-query.js';
 import type { Key } from './scope.js';
+import type { Strays } from './strays.js';
 
 const MAX_DEPTH = 4;
 const HANDLES = new Set(['trx', 'tx', 'part', 'runner', 'manager', 'transaction', 'em', 'task', 'client']);
@@ -47,9 +50,12 @@ export class DeepWrites {
     key: Key,
     isPlain: (node: ts.Node) => boolean,
     private readonly isSelected: (file: ts.SourceFile) => boolean,
+    asking: Asking,
+    strays: Strays,
+    private readonly rethrows: Rethrows,
   ) {
     this.openings = new Openings(resolver, isSelected);
-    this.bodies = new DeepBodies(resolver, effects, key, isPlain);
+    this.bodies = new DeepBodies(resolver, key, isPlain, asking, strays, rethrows);
   }
 
   /** Calls of a function that write through others, as statements on the pool that these use. */
@@ -77,7 +83,7 @@ export class DeepWrites {
     if (first === undefined || first.direct || !found.some(isWrite)) return undefined;
     const other = found.find((e) => e.kind !== 'pg-write' && e.kind !== 'orm');
     if (other !== undefined) return refuse(`it does more than write (${other.what})`);
-    if (!waits(call)) return refuse('nobody waits for it');
+    if (!waits(this.rethrows.outer(call))) return refuse('nobody waits for it');
     if (call.arguments.some(ts.isSpreadElement)) return refuse('its arguments are spread');
     if (isOptionalChain(call)) return refuse('it may not be called at all');
     const path = this.pathOf(call, 0);
@@ -148,7 +154,8 @@ export class DeepWrites {
     )
       return refuse(`${family.name} writes in more than one way`);
     for (const c of nexts) {
-      if (!waits(c)) return refuse(`${family.name} does not wait for ${c.expression.getText()}`);
+      if (!waits(this.rethrows.outer(c)))
+        return refuse(`${family.name} does not wait for ${c.expression.getText()}`);
       if (c.arguments.some(ts.isSpreadElement) || isOptionalChain(c))
         return refuse(`${c.getText().slice(0, 60)} cannot be handed anything`);
     }

@@ -27,6 +27,7 @@ export const drizzle: Idiom = {
       LibSQLDatabase: 'db',
       SQLiteTransaction: 'tx',
     },
+    parts: { db: 'part', tx: 'part', part: 'part' },
     calls: { 'module.drizzle': 'db' },
     news: {},
     callbacks: { 'db.transaction': 'tx', 'tx.transaction': 'tx' },

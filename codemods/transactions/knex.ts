@@ -15,6 +15,7 @@ export const knex: Idiom = {
   adapter: 'fromKnex',
   table: {
     types: { Knex: 'db', Transaction: 'trx', QueryBuilder: 'builder' },
+    parts: { db: 'part', trx: 'part', part: 'part' },
     calls: {
       module: 'db',
       'module.knex': 'db',

@@ -23,6 +23,7 @@ export const mikroorm: Idiom = {
   adapter: 'fromMikroorm',
   table: {
     types: { EntityManager: 'em', SqlEntityManager: 'em', MikroORM: 'orm', EntityRepository: 'repository' },
+    parts: { em: 'part', repository: 'part', part: 'part' },
     calls: {
       'module.MikroORM.init': 'orm',
       'em.fork': 'em',

@@ -11,6 +11,7 @@ export const pgPromise: Idiom = {
   adapter: 'fromPgPromise',
   table: {
     types: { IMain: 'main', IDatabase: 'db', ITask: 'task', IBaseProtocol: 'db' },
+    parts: { db: 'part', task: 'part', part: 'part' },
     calls: { module: 'main', main: 'db' },
     news: {},
     callbacks: { 'db.tx': 'task', 'task.tx': 'task', 'db.txIf': 'task', 'task.txIf': 'task' },

@@ -9,6 +9,7 @@ export const postgresJs: Idiom = {
   adapter: 'fromPostgresJs',
   table: {
     types: { Sql: 'db', TransactionSql: 'tx', ISql: 'db', ReservedSql: 'db' },
+    parts: { db: 'part', tx: 'part', part: 'part' },
     calls: { module: 'db' },
     news: {},
     callbacks: { 'db.begin': 'tx' },

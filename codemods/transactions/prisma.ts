@@ -12,9 +12,15 @@ export const prisma: Idiom = {
   adapter: 'fromPrisma',
   table: {
     types: { PrismaClient: 'db', TransactionClient: 'tx' },
+    parts: { db: 'part', tx: 'part', part: 'part' },
     calls: { 'db.$extends': 'db' },
     news: { 'module.PrismaClient': 'db' },
-    callbacks: { 'db.$transaction': 'tx', 'module.$transaction': 'tx', 'other.$transaction': 'tx' },
+    callbacks: {
+      'db.$transaction': 'tx',
+      'part.$transaction': 'tx',
+      'module.$transaction': 'tx',
+      'other.$transaction': 'tx',
+    },
   },
   writes: (_what, method) =>
     method.startsWith('$queryRaw') ? 'sql' : WRITES.test(method) ? 'write' : 'none',

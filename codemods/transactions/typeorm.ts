@@ -26,6 +26,7 @@ export const typeorm: Idiom = {
       QueryRunner: 'runner',
       BaseEntity: 'entity',
     },
+    parts: { source: 'part', manager: 'part', repository: 'part', part: 'part' },
     calls: {
       'module.getManager': 'manager',
       'module.getConnection': 'source',

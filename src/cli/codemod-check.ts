@@ -2,7 +2,8 @@
  * `unbroker codemod check --ratchet <file>`: fails when the repository publishes beside a commit at a place that the
  * file does not hold. It reads the repository and the file; with --update it writes the file.
  */
-import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import type { Plan } from '../../codemods/index.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { print, printJson } from './output.js';
@@ -14,23 +15,19 @@ export interface CheckOptions {
   readonly json?: boolean;
 }
 
-export async function checkRatchet(plan: Plan, options: CheckOptions): Promise<void> {
+/** `scan` reads the repository: asked last. Throws `ratchet-missing` and `ratchet-invalid` before that. */
+export async function checkRatchet(scan: () => Plan, options: CheckOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
   const text = read(options.ratchet);
-  if (options.update) {
-    const after = codemods.renderRatchet(plan);
-    if (text !== after) write(options.ratchet, after);
-    const known = Object.keys(codemods.parseRatchet(after, options.ratchet).publishes).length;
-    if (options.json) return printJson({ ratchet: options.ratchet, known, written: text !== after });
-    return print(`${options.ratchet} holds ${known} known ${known === 1 ? 'publish' : 'publishes'}.`);
-  }
+  if (options.update) return update(text, scan, options);
   if (text === undefined) {
     throw new UnbrokerError('ratchet-missing', `There is no ${options.ratchet}`, {
       hint: 'Write it with --update, and commit it',
       exitStatus: EXIT.badInput,
     });
   }
-  const result = codemods.compareRatchet(plan, codemods.parseRatchet(text, options.ratchet));
+  const ratchet = codemods.parseRatchet(text, options.ratchet);
+  const result = codemods.compareRatchet(scan(), ratchet);
   process.exitCode = result.added.length > 0 ? EXIT.failed : EXIT.ok;
   if (options.json) return printJson(result);
   for (const site of result.added) {
@@ -44,11 +41,29 @@ export async function checkRatchet(plan: Plan, options: CheckOptions): Promise<v
   print(summary(result.added.length, result.gone.length, result.known));
 }
 
+async function update(text: string | undefined, scan: () => Plan, options: CheckOptions): Promise<void> {
+  const codemods = await import('../../codemods/index.js');
+  checkFolder(options.ratchet);
+  const after = codemods.renderRatchet(scan());
+  if (text !== after) write(options.ratchet, after);
+  const known = Object.keys(codemods.parseRatchet(after, options.ratchet).publishes).length;
+  if (options.json) return printJson({ ratchet: options.ratchet, known, written: text !== after });
+  print(`${options.ratchet} holds ${known} known ${known === 1 ? 'publish' : 'publishes'}.`);
+}
+
 function summary(added: number, gone: number, known: number): string {
   const lower = gone === 0 ? '' : `; ${gone} are gone: lower the ratchet with --update`;
   return added === 0
     ? `No new publish beside a commit (${known} known${lower}).`
     : `${added} new ${added === 1 ? 'publish' : 'publishes'} beside a commit (${known} known${lower}). Enqueue instead, or accept with --update.`;
+}
+
+function checkFolder(path: string): void {
+  if (existsSync(dirname(path))) return;
+  throw new UnbrokerError('ratchet-invalid', `There is no folder ${dirname(path)} for the ratchet`, {
+    hint: 'Create it, or name a file in a folder that exists',
+    exitStatus: EXIT.badInput,
+  });
 }
 
 function read(path: string): string | undefined {

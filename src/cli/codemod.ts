@@ -130,23 +130,23 @@ async function scan(paths: string[], options: ScanOptions): Promise<void> {
 
 async function check(paths: string[], options: CommonOptions & CheckOptions): Promise<void> {
   const codemods = await import('../../codemods/index.js');
-  await checkRatchet(watched(options, paths, false, codemods.makePlan), options);
+  await checkRatchet(() => watched(options, paths, false, codemods.makePlan), options);
 }
 
 async function apply(paths: string[], options: ApplyOptions): Promise<void> {
   // Before the repository is read, which takes its time.
   if (options.interactive) checkTerminal();
   const codemods = await import('../../codemods/index.js');
+  const allowDirty = options.allowDirty === true;
+  codemods.checkApply(planOptions(paths, options, false), options.write ? { allowDirty } : undefined);
   const prepared = watched(options, paths, options.todo === true, codemods.preparePlan);
   let { plan } = prepared;
-  if (plan.kinds?.state === 'edited') throw editedKinds(plan.kinds.path);
+  if (plan.kinds?.state === 'edited') throw codemods.editedKinds(plan.kinds.path);
   if (options.interactive) {
     const chosen = await askOnTerminal(plan.sites.filter((site) => site.applied));
     plan = prepared.choose((site) => chosen.has(site.fingerprint));
   }
-  const written = options.write
-    ? signalsHeld(() => codemods.applyPlan(plan, { allowDirty: options.allowDirty === true }))
-    : null;
+  const written = options.write ? signalsHeld(() => codemods.applyPlan(plan, { allowDirty })) : null;
   if (options.json)
     return printJson({
       ...codemods.renderJson(plan),
@@ -238,13 +238,6 @@ function checkKinds(options: CommonOptions): void {
     given('--inline-sql imports nothing, so it cannot use kinds', 'Leave --use-kinds out');
   if (options.kinds !== undefined && options.target === 'relay')
     given('--target relay enqueues one kind, relay.amqp', 'Leave --kinds out until the kinds have workers');
-}
-
-function editedKinds(path: string): UnbrokerError {
-  return new UnbrokerError('kinds-edited', `${path} was edited by hand or is not ours; nothing was written`, {
-    hint: 'Move what you need out of it and delete it, or name another file with --kinds',
-    exitStatus: EXIT.badInput,
-  });
 }
 
 /** The working directory, unless one directory elsewhere is named: then that is the repository. */

@@ -2,6 +2,7 @@
  * What a worker's log says of an error of the database: what it means, and the next step, told by its SQLSTATE alone. A server's
  * own message may quote a payload, and is in whatever language its lc_messages says. Each cause is said once a minute.
  */
+import { missedBy, UPGRADE_HINT } from './behind.js';
 import { codeOf, isConflict } from './patience.js';
 
 /** One line for a log. */
@@ -38,27 +39,25 @@ const MEANINGS: Readonly<Record<string, readonly [meaning: string, next: string]
   '57P03': ['the database is starting or stopping', 'nothing, if that is meant'],
 };
 
-const SCHEMA_OLDER = [
-  'the schema has not what this version of unbroker asks for',
-  'run: unbroker migrate (and unbroker roles), then start the programs',
-] as const;
-
 const LOGIN_REFUSED = ['the database refused the login', 'check user and password in DATABASE_URL'] as const;
 
 export function sayingOf(error: unknown): Saying {
   if (isConflict(error)) return { level: 'warn', text: 'another transaction was in the way; trying again' };
   const code = codeOf(error);
-  const meaning = meaningOf(code);
+  const meaning = meaningOf(code, error);
   if (meaning === undefined) return { level: 'error', text: 'the database did not answer; trying again' };
   const level = code === '55P03' ? 'warn' : 'error';
   return { level, text: `${meaning[0]}; trying again. Next step: ${meaning[1]}` };
 }
 
-function meaningOf(code: string): readonly [string, string] | undefined {
+function meaningOf(code: string, error: unknown): readonly [string, string] | undefined {
   const known = MEANINGS[code];
   if (known !== undefined) return known;
   // A function, table, column or schema that is not there.
-  if (/^(42883|42P01|42703|3F000)$/.test(code)) return SCHEMA_OLDER;
+  if (/^(42883|42P01|42703|3F000)$/.test(code)) {
+    const missed = missedBy(error) ?? 'what this version of unbroker asks for';
+    return [`the schema is older than this package and has no ${missed}`, UPGRADE_HINT];
+  }
   if (/^28...$/.test(code)) return LOGIN_REFUSED;
   // Class 08 is the connection's; the rest of five characters was answered.
   if (/^(?!08)[0-9A-Z]{5}$/.test(code) && /\d/.test(code))

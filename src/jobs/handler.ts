@@ -76,6 +76,8 @@ export class Run implements HandlerContext {
   /** Monotonic ms, counted from before the claim or extension was sent: never later than the database's own. */
   deadlineAt: number;
   lost = false;
+  /** Its handler was called, or is about to be. */
+  begun = false;
   /** Handed to the settler: an extension that finds it gone means settled, not lost. */
   settling = false;
   #controller: AbortController | undefined;
@@ -137,6 +139,7 @@ export class Run implements HandlerContext {
 
   /** Runs the handler to its end. Never throws. */
   async execute(kind: KindOptions): Promise<HandlerEnd> {
+    this.begun = true;
     try {
       const { headers, payloadText } = this.job;
       const expiresAt = expiryOfOrigin(headers);

@@ -7,7 +7,9 @@ import { LIMITS } from './job.js';
 import { KIND_LIMITS, type KindLimits } from './kind-limits.js';
 import { plainAgeMs, type Retention, RetentionWalk } from './retention.js';
 import { parseRetryPolicy } from './retry.js';
+import { MAX_SETTLE } from './settler.js';
 import { isStorable } from './text.js';
+import type { WorkerOptions } from './worker-face.js';
 
 interface Expected {
   readonly is: (value: unknown) => boolean;
@@ -46,11 +48,32 @@ const OPTIONS: Readonly<Record<string, Expected>> = {
   onEvent: A_FUNCTION,
 };
 
+/** A limit that is used up is looked at again after so long at most: nobody notifies of it. */
+const LIMITED_POLL_MS = 200;
+
+/** What is said of a worker, or its default. Throws `worker-invalid`. */
+export function settingsOf(options: WorkerOptions) {
+  checkOptions(options);
+  const concurrency = whole('concurrency', options.concurrency ?? 10, 10_000);
+  const leaseMs = bounded('leaseMs', options.leaseMs ?? 30_000, 100, 86_400_000);
+  const pollMs = bounded('pollMs', options.pollMs ?? 200, 5, 60_000);
+  const upkeepMs = bounded('upkeepMs', options.upkeepMs ?? 5_000, 0, 3_600_000);
+  const handlers = checkHandlers(options.handlers);
+  const limits = checkKindLimits(options.kinds ?? {});
+  const retention = checkRetention(options);
+  return {
+    ...{ concurrency, leaseMs, upkeepMs, handlers, limits, retention },
+    pollMs: limits.size > 0 ? Math.min(pollMs, LIMITED_POLL_MS) : pollMs,
+    settleBatch: Math.floor(bounded('settleBatch', options.settleBatch ?? MAX_SETTLE, 1, MAX_SETTLE)),
+    keepDone: options.keepDone ?? true,
+  };
+}
+
 /**
  * From JavaScript anything may come: a misspelt option would be passed over, and what has no `query` would fail later and
  * elsewhere. Throws `worker-invalid`.
  */
-export function checkOptions(options: unknown): void {
+function checkOptions(options: unknown): void {
   if (!isObject(options)) throw workerInvalid('it has no options', 'Give at least db and handlers.');
   for (const [name, value] of Object.entries(options)) {
     const expected = Object.hasOwn(OPTIONS, name) ? OPTIONS[name] : undefined;
@@ -118,7 +141,7 @@ function checkKind(kind: string, handler: Handler): KindOptions {
 }
 
 /** What claims ask for, by kind. Throws `worker-invalid`. */
-export function checkKindLimits(limits: Readonly<Record<string, KindLimits>>): Map<string, KindRule> {
+function checkKindLimits(limits: Readonly<Record<string, KindLimits>>): Map<string, KindRule> {
   return new Map(
     Object.entries(limits).map(([kind, limit]) => {
       const path = `kinds.${kind.slice(0, 60)}`;
@@ -169,13 +192,13 @@ export function checkRetention(options: { readonly retentionMs?: number; readonl
   return ageMs === null ? { retention: rules } : { retentionMs: ageMs };
 }
 
-export function bounded(name: string, value: number, min: number, max: number): number {
+function bounded(name: string, value: number, min: number, max: number): number {
   if (Number.isFinite(value) && value >= min && value <= max) return value;
   throw workerInvalid(`${name} is out of range`, `Give a number from ${min} to ${max}.`);
 }
 
 /** From 1 to `max`. The server takes no half jobs: a claim of 2.5 is refused, each time. */
-export function whole(name: string, value: number, max: number): number {
+function whole(name: string, value: number, max: number): number {
   if (Number.isInteger(value) && value >= 1 && value <= max) return value;
   throw workerInvalid(`${name} is no whole number within its range`, `Give a whole number from 1 to ${max}.`);
 }

@@ -109,12 +109,13 @@ describe('run', () => {
     await fill(600);
     const written = async () =>
       (await world.rows<{ n: number }>('select count(*)::int as n from unbroker.jobs'))[0]?.n ?? 0;
-    const killed = start(['run', '--rate', '400']);
+    // So slow that either is in its middle still when a slow machine gets to it.
+    const killed = start(['run', '--rate', '120']);
     await until('a part is written', async () => (await written()) >= 100, { withinMs: 60_000 });
     expect(await killed.kill()).toMatchObject({ signal: 'SIGKILL' });
 
     const before = await written();
-    const stopped = start(['run', '--rate', '400']);
+    const stopped = start(['run', '--rate', '120']);
     await until('more is written', async () => (await written()) > before, { withinMs: 60_000 });
     stopped.signal('SIGINT');
     expect(await stopped.waitForExit()).toMatchObject({ code: 130 });
@@ -156,7 +157,7 @@ describe('run', () => {
 
   test('books that do not balance: exit 3, with the difference', async () => {
     await fill(300);
-    const slow = start(['run', '--rate', '150', '--json']);
+    const slow = start(['run', '--rate', '40', '--json']);
     await until(
       'it has begun',
       async () => (await world.rows('select 1 from unbroker.drain_batches')).length > 0,

@@ -4,7 +4,7 @@
  */
 import type { EventEmitter } from 'node:events';
 import amqplib from 'amqplib';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import * as inProcess from '../../adapters/amqplib/index.js';
 import { route, type Topology, topicFits } from '../../adapters/amqplib/topology.js';
 import {
@@ -189,19 +189,39 @@ const PROGRAM: Readonly<Record<string, (connect: Connect) => Promise<unknown>>> 
       deadLetterExchange: '',
       deadLetterRoutingKey: 'after',
     });
+    // Before it is sent: a slow machine may look for it only when its time is up.
+    const sentAt = performance.now();
     channel.sendToQueue('wait', Buffer.from('later'));
-    await channel.waitForConfirms();
-    const early = await channel.get('after', { noAck: true });
-    const startedAt = performance.now();
     const message = await until('it is let go', () => channel.get('after', { noAck: true }));
     const [death] = message.properties.headers['x-death'] as Record<string, unknown>[];
     await connection.close();
     return {
-      early,
-      waited: performance.now() - startedAt > 100,
+      waited: performance.now() - sentAt > 390,
       content: text(message),
       death: [death?.['queue'], death?.['reason'], Number(death?.['count'])],
     };
+  },
+
+  async 'a message whose time has passed is not handed out, asked for or consumed'(connect) {
+    const { connection, channel } = await open(connect);
+    await channel.assertQueue('expires');
+    await channel.assertQueue('expired');
+    await channel.assertExchange('late', 'fanout');
+    await channel.bindQueue('expired', 'late', '');
+    await channel.assertQueue('passing', { deadLetterExchange: 'late' });
+    for (const queue of ['expires', 'passing']) {
+      channel.sendToQueue(queue, Buffer.from('too late'), { expiration: '0' });
+      channel.sendToQueue(queue, Buffer.from('in time'), { expiration: '3600000' });
+    }
+    await channel.waitForConfirms();
+    const asked = await channel.get('expires', { noAck: true });
+    const rest = await channel.get('expires', { noAck: true });
+    const consumed: string[] = [];
+    await channel.consume('passing', (message) => void (message && consumed.push(text(message))));
+    const buried = text(await until('it is buried', () => channel.get('expired', { noAck: true })));
+    await until('the other one came', () => consumed.length > 0);
+    await connection.close();
+    return { asked: asked && text(asked), rest, consumed, buried };
   },
 
   async 'what was not acknowledged is there after the connection'(connect) {
@@ -298,6 +318,38 @@ describe('the same program on both', () => {
 });
 
 describe('only here', () => {
+  it.each([2, -2])(
+    'a machine whose clock is off by %d hours: what expires and what waits go by the database’s',
+    async (hours) => {
+      const now = Date.now.bind(Date);
+      vi.spyOn(Date, 'now').mockImplementation(() => now() + hours * 3_600_000);
+      try {
+        const { connection, channel } = await open(ours);
+        const queue = `clock${hours}`;
+        await channel.assertQueue(queue);
+        await channel.assertQueue(`${queue}-wait`, {
+          ...{ messageTtl: 60_000, deadLetterExchange: '', deadLetterRoutingKey: queue },
+        });
+        channel.sendToQueue(`${queue}-wait`, Buffer.from('later'));
+        channel.sendToQueue(queue, Buffer.from('too late'), { expiration: '0' });
+        channel.sendToQueue(queue, Buffer.from('in time'), { expiration: '3600000' });
+        await channel.waitForConfirms();
+        const { rows } = await database.pool.query(
+          `select extract(epoch from run_at - created_at)::float8 as waits from unbroker.jobs
+         where kind = $1 order by run_at`,
+          [`amqp.${queue}`],
+        );
+        expect(rows.map(({ waits }) => Math.round(Number(waits) / 30))).toEqual([0, 0, 2]);
+        const got = await channel.get(queue, { noAck: true });
+        expect(got && text(got)).toBe('in time');
+        expect(await channel.get(queue)).toBe(false);
+        await connection.close();
+      } finally {
+        vi.restoreAllMocks();
+      }
+    },
+  );
+
   it('a message of a process that died comes to another after its lease', async () => {
     const dying = await inProcess.connect({ pool: database.pool, leaseMs: 300, pollMs: 10 });
     const channel = quiet(await dying.createChannel());

@@ -247,11 +247,12 @@ test('schedules fire with the documented envelope, a cancelled one does not, a r
     const channel = await connection.createChannel();
     const { queue } = await channel.assertQueue('', { exclusive: true });
     await channel.bindQueue(queue, 'schedule.events', '#');
-    const cancelled = await schedules.create({ name: 'never', delayMs: 150, payload: 1 });
-    const kept = await schedules.create({ name: 'soon', delayMs: 200, payload: { n: 1 } });
+    // Cancelled long before its time also on a slow machine, and its time is over before that of the last.
+    const cancelled = await schedules.create({ name: 'never', delayMs: 800, payload: 1 });
+    const kept = await schedules.create({ name: 'soon', delayMs: 850, payload: { n: 1 } });
     await schedules.cancel(cancelled.id);
     channel.publish('schedule', 'by-message', Buffer.from('{"n":2}'), {
-      headers: { 'x-delay': 250 },
+      headers: { 'x-delay': 900 },
       messageId: 'message-1',
     });
     await until('the last has fired', async () => (await schedules.get('message-1')).status === 'fired');

@@ -12,6 +12,8 @@ export interface BenchOptions {
   readonly server: PostgresServer;
   /** How long a paced measurement at 1,000 jobs a second sends. Default 20 (3 when quick). */
   readonly seconds?: number | undefined;
+  /** Of a backlog that is not to run now. Default 1,000,000 (100,000 when quick). */
+  readonly rows?: number | undefined;
   /** Where the Node CPU profile of unbroker's worker goes; none is taken by default. */
   readonly profileFolder?: string | undefined;
 }

@@ -27,14 +27,18 @@ export interface DrainOptions extends BenchOptions {
   readonly profile?: WorkProfile;
   /** Between the installation and the jobs: a backlog, an open snapshot. What it returns is called at the end. */
   readonly before?: (database: FreshDatabase) => Promise<(() => Promise<void>) | undefined>;
+  /** Given, it is used and left, with its table in it. Default: a fresh one. */
+  readonly database?: FreshDatabase;
+  /** How the jobs get in. Default: in bulk, as the contender does. */
+  readonly enqueue?: (database: FreshDatabase) => Promise<void>;
 }
 
 const MAX_DRAIN_MS = 300_000;
 const LOOK_MS = 2;
 
 export async function drainTable(name: ContenderName, options: DrainOptions): Promise<Drained> {
-  const { server, node, jobs, before, profileFolder, processes = 1, profile = 'drain' } = options;
-  const database = await freshDatabase(server);
+  const { server, node, jobs, before, enqueue, profileFolder, processes = 1, profile = 'drain' } = options;
+  const database = options.database ?? (await freshDatabase(server));
   const { url, pool } = database;
   const filler = await ContenderClient.start(name, node);
   const workers: ContenderClient[] = [];
@@ -42,7 +46,7 @@ export async function drainTable(name: ContenderName, options: DrainOptions): Pr
   try {
     await filler.ask({ do: 'install', url });
     after = await before?.(database);
-    await filler.ask({ do: 'enqueue-many', url, jobs });
+    await (enqueue === undefined ? filler.ask({ do: 'enqueue-many', url, jobs }) : enqueue(database));
     await filler.close();
     await pool.query('vacuum analyze');
     await pool.query('checkpoint');
@@ -54,7 +58,7 @@ export async function drainTable(name: ContenderName, options: DrainOptions): Pr
     await after?.();
     await filler.close();
     await Promise.all(workers.map((worker) => worker.close()));
-    await database.close();
+    if (options.database === undefined) await database.close();
   }
 }
 

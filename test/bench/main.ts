@@ -50,6 +50,7 @@ const USAGE = `usage: npm run -s bench -- ${[...Object.keys(ON_POSTGRES), ...Obj
   --quick           fewer jobs and one round: to see that it runs, not to quote
   --only <names>    of ${CONTENDERS.join(',')}
   --million         drain: a million messages from one queue, ours alone: memory, and the last tenth by the first
+  --rows <n>        backlog: so many that are not to run now (default 1000000, at most 20000000; 10000000 need 11 GB of disk)
   --seconds <n>     of sending at 1,000 jobs a second (default 20)
   --profile <dir>   write the Node CPU profile of unbroker's worker there`;
 
@@ -62,9 +63,12 @@ const { values, positionals } = parseArgs({
     only: { type: 'string' },
     profile: { type: 'string' },
     seconds: { type: 'string' },
+    rows: { type: 'string' },
     million: { type: 'boolean', default: false },
   },
 });
+
+const MAX_ROWS = 20_000_000;
 
 class UsageError extends Error {}
 
@@ -81,6 +85,7 @@ async function onPostgres(name: string): Promise<BenchResult> {
       ...{ rounds: rounds(), quick: values.quick, contenders, node, server },
       profileFolder: values.profile,
       seconds: seconds(),
+      rows: backlogRows(),
     });
     return {
       ...result,
@@ -118,6 +123,13 @@ function seconds(): number | undefined {
   if (values.seconds === undefined) return undefined;
   const given = /^\d+$/.test(values.seconds) ? Number(values.seconds) : 0;
   if (given < 1 || given > 600) throw new UsageError('--seconds is 1 to 600');
+  return given;
+}
+
+function backlogRows(): number | undefined {
+  if (values.rows === undefined) return undefined;
+  const given = /^\d{1,8}$/.test(values.rows) ? Number(values.rows) : 0;
+  if (given < 1_000 || given > MAX_ROWS) throw new UsageError(`--rows is 1000 to ${MAX_ROWS}`);
   return given;
 }
 

@@ -32,6 +32,8 @@ export interface PacedOptions extends Pick<BenchOptions, 'server' | 'node'> {
   readonly during?: (database: FreshDatabase) => Promise<void>;
   /** Between the installation and the first job: a backlog, an open snapshot. What it returns is called at the end. */
   readonly before?: (database: FreshDatabase) => Promise<(() => Promise<void>) | undefined>;
+  /** Given, it is used and left. Default: a fresh one. */
+  readonly database?: FreshDatabase;
 }
 
 const SETTLE_MS = 1_000;
@@ -40,7 +42,7 @@ const GRACE_MS = 10_000;
 
 export async function measurePaced(name: ContenderName, options: PacedOptions): Promise<Paced> {
   const { server, node, jobs, perSecond, profile, before, priorities = 1, during } = options;
-  const database = await freshDatabase(server);
+  const database = options.database ?? (await freshDatabase(server));
   const { url, pool } = database;
   const producer = await ContenderClient.start(name, node);
   const worker = await ContenderClient.start(name, node);
@@ -75,6 +77,6 @@ export async function measurePaced(name: ContenderName, options: PacedOptions): 
   } finally {
     await after?.();
     await Promise.all([producer.close(), worker.close()]);
-    await database.close();
+    if (options.database === undefined) await database.close();
   }
 }

@@ -1,9 +1,11 @@
 /** How much a codemod looks at before it says that this is no repository, and what it says meanwhile. */
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { readSources } from '../../codemods/files.js';
+import { applyPlan, checkApply, makePlan, type PlanOptions } from '../../codemods/index.js';
 import { stepLine } from '../../src/cli/codemod-progress.js';
 
 let root: string;
@@ -43,6 +45,42 @@ describe('a repository has limits', () => {
     expect(() => readSources(root, [])).toThrow(refused('not-a-repository') as Error);
     writeFileSync(join(root, 'package.json'), '{}');
     expect(readSources(root, []).files.size).toBe(3);
+  });
+});
+
+describe('what is refused anyway is refused before a file is read', () => {
+  const git = (...args: string[]): string =>
+    execFileSync('git', ['-c', 'user.name=t', '-c', 'user.email=t@example.invalid', ...args], {
+      cwd: root,
+      encoding: 'utf8',
+    });
+  const write = (path: string, text: string): void => writeFileSync(join(root, path), text);
+  // One file more than allowed: whoever reads the repository first says so.
+  const options = (kinds?: string): PlanOptions => ({
+    ...{ root, paths: [], level: 'safe', inlineSql: false, todo: false, types: false, maxFiles: 2 },
+    ...(kinds === undefined ? {} : { kinds: { path: kinds, use: false } }),
+  });
+
+  test('a scan: a configuration that is wrong, kinds that have no place', () => {
+    expect(() => makePlan(options())).toThrow(refused('too-many-files') as Error);
+    expect(() => makePlan(options('nowhere/kinds.ts'))).toThrow(refused('kinds-path-invalid') as Error);
+    write('unbroker.codemod.json', '{"kindz":{}}');
+    expect(() => makePlan(options())).toThrow(refused('codemod-config-invalid') as Error);
+  });
+
+  test('what would write: kinds that somebody edited, a tree that is not clean', () => {
+    git('init', '-q');
+    expect(() => checkApply(options(), { allowDirty: false })).toThrow(/has uncommitted changes \(a\.ts/);
+    expect(() => checkApply(options(), undefined)).not.toThrow();
+    expect(() => checkApply(options(), { allowDirty: true })).not.toThrow();
+    git('add', '.');
+    git('commit', '-q', '-m', 'start');
+    expect(() => checkApply(options('kinds.ts'), { allowDirty: false })).not.toThrow();
+    // It may become so meanwhile.
+    const plan = makePlan({ ...options(), maxFiles: 3 });
+    write('kinds.ts', '// mine\n');
+    expect(() => applyPlan(plan, { allowDirty: false })).toThrow(refused('tree-dirty') as Error);
+    expect(() => checkApply(options('kinds.ts'), undefined)).toThrow(refused('kinds-edited') as Error);
   });
 });
 

@@ -171,15 +171,22 @@ describe('reports', () => {
     const said: string[] = [];
     const print = vi.spyOn(process.stdout, 'write').mockImplementation((line) => said.push(String(line)) > 0);
     try {
-      await checkRatchet(plan, { ratchet, update: true });
-      await checkRatchet({ ...plan, sites: [] }, { ratchet });
+      await checkRatchet(() => plan, { ratchet, update: true });
+      await checkRatchet(() => ({ ...plan, sites: [] }), { ratchet });
       expect(process.exitCode ?? 0).toBe(0);
-      await checkRatchet({ ...plan, sites: [] }, { ratchet, update: true });
-      await checkRatchet(plan, { ratchet });
+      await checkRatchet(() => ({ ...plan, sites: [] }), { ratchet, update: true });
+      await checkRatchet(() => plan, { ratchet });
       expect(process.exitCode).toBe(1);
-      await expect(checkRatchet(plan, { ratchet: join(root, 'none.json') })).rejects.toThrow(
-        expect.objectContaining({ code: 'ratchet-missing', exitStatus: 2 }),
-      );
+      // Known before the repository is read.
+      const unread = vi.fn(() => plan);
+      for (const [options, code] of [
+        [{ ratchet: join(root, 'none.json') }, 'ratchet-missing'],
+        [{ ratchet: join(root, 'none', 'r.json'), update: true }, 'ratchet-invalid'],
+      ] as const)
+        await expect(checkRatchet(unread, options)).rejects.toThrow(
+          expect.objectContaining({ code, exitStatus: 2 }),
+        );
+      expect(unread).not.toHaveBeenCalled();
     } finally {
       print.mockRestore();
       process.exitCode = 0;

@@ -19,7 +19,10 @@ afterEach(async () => {
   await Promise.all(workers.splice(0).map((worker) => worker.close()));
 });
 
-/** Quick jobs of kind `a` until one that never ends is in every slot. Answers the worker, and what lets them end. */
+/**
+ * Quick jobs of kind `a` until one that never ends is in every slot, and all that ended is written. Answers the worker, and what
+ * lets them end. Those on their last attempt begin first: some quick ones may then still wait.
+ */
 async function full(long: EnqueueOptions = {}): Promise<[TestWorker, () => void]> {
   let end = (): void => {};
   const gate = new Promise<void>((resolve) => {
@@ -27,9 +30,16 @@ async function full(long: EnqueueOptions = {}): Promise<[TestWorker, () => void]
   });
   await db.put('a', Array(300).fill('quick'));
   await db.put('a', Array(100).fill('long'), long);
-  const handle = ({ payload }: { readonly payload: unknown }) => (payload === 'long' ? gate : undefined);
+  const begun = { quick: 0, long: 0 };
+  const handle = ({ payload }: { readonly payload: unknown }) => {
+    begun[payload === 'long' ? 'long' : 'quick'] += 1;
+    return payload === 'long' ? gate : undefined;
+  };
   const worker = work({ handlers: { a: handle } });
-  await until('every slot is taken', () => worker.running === 10 && worker.settled().length === 300);
+  await until(
+    'every slot is taken',
+    () => begun.long === 10 && worker.running === 10 && worker.settled().length === begun.quick,
+  );
   return [worker, end];
 }
 

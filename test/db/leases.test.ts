@@ -54,9 +54,9 @@ describe('extension', () => {
   test('a handler that takes many leases keeps its job, and nobody reaps it', async () => {
     const [id] = (await db.put('a', [1])) as [string];
     const worker = work({
-      // Short, but a machine that stands still for half a second must not end it.
-      leaseMs: 900,
-      handlers: { a: () => new Promise((resolve) => setTimeout(resolve, 2_500)) },
+      // Short, but a machine that stands still for a second must not end it.
+      leaseMs: 1_500,
+      handlers: { a: () => new Promise((resolve) => setTimeout(resolve, 3_200)) },
     });
     let reaped = 0;
     while (worker.settled().length === 0) {
@@ -216,8 +216,9 @@ describe('a database that does not answer', () => {
         return db.pool.query(text, values);
       },
     };
-    const worker = work({ db: hanging, leaseMs: 1_200, handlers: { a: () => opened } });
-    await until('it was prolonged after all', () => extensions > 3);
+    const worker = work({ db: hanging, leaseMs: 3_000, handlers: { a: () => opened } });
+    // The third is asked for only if the job was still held after the second.
+    await until('it was prolonged after all', () => extensions > 2);
     expect(worker.lost()).toEqual([]);
     open();
     await worker.untilEnded(1);

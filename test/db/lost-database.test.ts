@@ -136,7 +136,11 @@ describe('connections that end', () => {
 
   /** A claim whose answer was lost with its connection: leased to a worker that does not know it. */
   async function claimedByNobody(worker: TestWorker): Promise<string[]> {
-    await until('it has found back', async () => worker.ready);
+    // While it still claims, a claim that is on its way would look like a lost one.
+    await until('nothing is left to claim', async () => !((await db.states())['ready'] ?? 0));
+    const idle = () => worker.events.filter(({ type }) => type === 'idle').length;
+    const before = idle();
+    await until('its last claim was answered', () => idle() > before);
     const known = new Set(worker.claimed().map(({ id }) => id));
     const { rows } = await db.pool.query<{ id: string }>(
       `select id::text from unbroker.jobs where state = 'running'`,
@@ -255,11 +259,18 @@ describe('connections that do not answer', () => {
       handlers: { a: token },
     });
     await until('it is idle', () => worker.events.some(({ type }) => type === 'idle'));
-    const { rows } = await db.pool.query<{ pid: number }>(
-      `select pid from pg_stat_activity where application_name = 'stopped'`,
-    );
-    const pids = rows.map(({ pid }) => String(pid));
-    execFileSync('kill', ['-STOP', ...pids]);
+    const backends = async (): Promise<{ pid: number; state: string }[]> =>
+      (await db.pool.query(`select pid, state from pg_stat_activity where application_name = 'stopped'`))
+        .rows;
+    let pids: string[] = [];
+    // One that stops in a statement may hold what every other session of the server waits for.
+    await until('all are stopped between their statements', async () => {
+      pids = (await backends()).map(({ pid }) => String(pid));
+      execFileSync('kill', ['-STOP', ...pids]);
+      if ((await backends()).every(({ state }) => state === 'idle')) return true;
+      execFileSync('kill', ['-CONT', ...pids]);
+      return false;
+    });
     try {
       await db.put('a', Array(50).fill(0));
       await worker.untilEnded(50);

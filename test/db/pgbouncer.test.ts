@@ -5,6 +5,7 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { enqueue, enqueueMany } from '../../src/enqueue.js';
+import type { Queryable } from '../../src/jobs/job.js';
 import { migrate } from '../../src/migrate.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { noPgBouncer, type PgBouncer, startPgBouncer } from '../support/pgbouncer.js';
@@ -122,6 +123,35 @@ describe.skipIf(missing !== null)(
         expect(workers.flatMap((worker) => worker.lost())).toEqual([]);
       } finally {
         await Promise.all(workers.map((worker) => worker.close()));
+      }
+    });
+
+    test('ends that are each a transaction of their own go in one call, whose commits the pooler passes on', async () => {
+      const count = 60;
+      await enqueueMany(pool, Array(count).fill({ kind: 'each' }));
+      let calls = 0;
+      const counting: Queryable = {
+        query(text, values) {
+          if (/\.finish_(one|each)\(/.test(text)) calls += 1;
+          return pool.query(text, values);
+        },
+      };
+      const worker = startWorker({
+        ...{ url: db.url, db: counting, concurrency: 24, settleBatch: 1 },
+        handlers: { each: () => null },
+      });
+      try {
+        await worker.untilEnded(count);
+        expect(worker.errors()).toEqual([]);
+        expect(worker.lost()).toEqual([]);
+        const { rows } = await pool.query(
+          `select state, count(*)::int as jobs, count(distinct xmin::text)::int as transactions
+           from unbroker.jobs where kind = 'each' group by state`,
+        );
+        expect(rows).toEqual([{ state: 'done', jobs: count, transactions: count }]);
+        expect(calls).toBeLessThan(count);
+      } finally {
+        await worker.close();
       }
     });
   },

@@ -41,9 +41,24 @@ const pause = (ms: number, value?: unknown): Promise<unknown> =>
 describe('stop()', () => {
   test('waits for what runs, keeps its leases meanwhile, claims nothing more', async () => {
     await db.put('a', Array(20).fill(0));
-    const worker = work({ concurrency: 4, leaseMs: 300, handlers: { a: () => pause(900, 'kept') } });
+    let open = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    // A machine that stands still for a second must not end them.
+    const worker = work({ concurrency: 4, leaseMs: 1_800, handlers: { a: () => gate } });
     await until('four run', () => worker.running === 4);
-    await worker.stop({ deadlineMs: 20_000 });
+    const firstEndMs = async (): Promise<number> => {
+      const { rows } = await db.pool.query(
+        `select 1000 * extract(epoch from min(locked_until)) as ms from unbroker.jobs where state = 'running'`,
+      );
+      return Number(rows[0].ms);
+    };
+    const stopping = worker.stop({ deadlineMs: 60_000 });
+    const before = await firstEndMs();
+    await until('their leases are prolonged twice', async () => (await firstEndMs()) > before + 700);
+    open();
+    await stopping;
     expect(await db.states()).toEqual({ done: 4, ready: 16 });
     expect(worker.lost()).toEqual([]);
     expect(worker.running).toBe(0);
@@ -110,10 +125,16 @@ describe('stop()', () => {
   test('while the database is away it ends all the same, and the leases run out', async () => {
     const proxy = await startFaultProxy(db.url);
     await db.put('a', [1]);
-    const worker = work({ url: proxy.url, leaseMs: 600, handlers: { a: () => pause(100, 1) } });
+    let open = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const worker = work({ url: proxy.url, leaseMs: 600, handlers: { a: () => gate } });
     await until('it runs', () => worker.running === 1);
     proxy.refuse();
     proxy.cut();
+    // Its outcome has nowhere to go.
+    open();
     const startedAt = Date.now();
     await worker.stop({ deadlineMs: 1_000 });
     expect(Date.now() - startedAt).toBeLessThan(20_000);

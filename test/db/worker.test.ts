@@ -508,8 +508,10 @@ describe('waiting', () => {
   test('claims that another transaction is in the way of are asked again at once, and it stays ready', async () => {
     let conflicts = 0;
     const seen: unknown[] = [];
+    const said: string[] = [];
     const worker = work({
       pollMs: 60_000,
+      onEvent: ({ type }) => type === 'database-error' && seen.push(worker.ready),
       db: {
         query: (text, values) => {
           const conflict = conflicts > 0 && /claim/.test(text);
@@ -519,7 +521,7 @@ describe('waiting', () => {
         },
       },
       handlers: { a: () => 1 },
-      log: { ...SILENT, warn: () => seen.push(worker.ready), error: (fields) => seen.push(fields) },
+      log: { ...SILENT, warn: (_, text) => said.push(text), error: (_, text) => said.push(text) },
     });
     await until('it is idle', () => worker.events.some(({ type }) => type === 'idle'));
     conflicts = 30;
@@ -527,6 +529,41 @@ describe('waiting', () => {
     worker.wake();
     await worker.untilEnded(3, 30_000);
     expect(seen).toEqual(Array(30).fill(true));
+    expect(said).toEqual(['another transaction was in the way; trying again']);
+  });
+
+  test('a database that refuses: the log says once what that means and what to do', async () => {
+    const meanings: readonly (readonly [string, RegExp])[] = [
+      ['53300', /no connection left.*raise max_connections/],
+      ['53100', /disk of the database is full.*free space/],
+      ['53200', /out of memory/],
+      ['57014', /cut a statement short.*statement_timeout/],
+      ['25006', /takes no writes.*DATABASE_URL/],
+      ['42883', /run: unbroker migrate/],
+      ['42501', /run: unbroker roles/],
+      ['XX001', /refused a statement.*XX001/],
+      ['ECONNRESET', /^the database did not answer; trying again$/],
+    ];
+    const refused = meanings.map(([code, line]) => {
+      const said: string[] = [];
+      let refusals = 0;
+      const worker = work({
+        pollMs: 5,
+        db: {
+          query: (text, values) => {
+            if (!/claim/.test(text) || refusals === 3) return db.pool.query(text, values);
+            refusals += 1;
+            return Promise.reject(Object.assign(new Error('private'), { code }));
+          },
+        },
+        handlers: { a: () => 1 },
+        log: { ...SILENT, warn: (_, text) => said.push(text), error: (_, text) => said.push(text) },
+      });
+      return { line, said, recovered: () => refusals === 3 && worker.ready };
+    });
+    await until('all work again', () => refused.every(({ recovered }) => recovered()));
+    for (const { line, said } of refused) expect(said).toEqual([expect.stringMatching(line)]);
+    expect(JSON.stringify(refused)).not.toContain('private');
   });
 
   test('start() twice is one worker; ready says whether the database answers', async () => {

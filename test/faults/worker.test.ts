@@ -3,8 +3,11 @@
  * is asserted is the same.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { jobsDatabase } from '../support/jobs.js';
+import { withSeed } from '../support/seeded.js';
 import { type PostgresServer, startPostgres } from '../support/services.js';
 import { forcedExpiries, killCycles, pausedWorker, poisonJob, rerunAfterKill } from './worker.js';
+import { workerStorm } from './worker-storm.js';
 
 let server: PostgresServer;
 beforeAll(async () => {
@@ -51,3 +54,19 @@ test('a worker that is killed: its jobs run again within the lease and seconds',
 test('a worker that is stopped for longer than its leases: what it finishes late is refused, and it works on', async () => {
   expect(await pausedWorker(server)).toEqual({ stale: 0, problems: [], alive: true, done: 40 });
 }, 300_000);
+
+test(
+  'workers that come and go in a backlog of everything, one seed of the 20: none twice at once, none lost, attempts are ends',
+  () =>
+    withSeed(async (seed) => {
+      const db = await jobsDatabase({ server });
+      try {
+        const { problems, stops } = await workerStorm(db, { seed, jobs: 300, rounds: 3 });
+        expect(problems).toEqual([]);
+        expect(stops).toBeGreaterThan(2);
+      } finally {
+        await db.close();
+      }
+    }),
+  300_000,
+);

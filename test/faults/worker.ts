@@ -6,14 +6,17 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { RetryAfter } from '../../src/jobs/settle.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { type Effect, type EffectsSink, startEffectsSink } from '../support/effects-sink.js';
 import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
 import { compareBooks, readJournals, type SixNumbers } from '../support/journal.js';
+import { newSeed } from '../support/seeded.js';
 import { type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
 import { bundled, Supervised } from './processes.js';
+import { workerStorm } from './worker-storm.js';
 
 export interface World {
   readonly db: JobsDatabase;
@@ -78,7 +81,8 @@ export async function forcedExpiries(server: PostgresServer, expiries: number): 
           a: async (job) => {
             // While there are leases to end the jobs keep coming back; then they finish.
             await sleep(3 + Math.random() * 25);
-            if (forced < expiries) throw new Error(`token ${job.leaseToken}`);
+            // An ordinary failure would leave each worker one slot, as in an outage.
+            if (forced < expiries) throw new RetryAfter(0, `token ${job.leaseToken}`);
             return { token: job.leaseToken };
           },
         },
@@ -334,6 +338,24 @@ export async function pausedWorker(server: PostgresServer): Promise<PausedResult
   });
 }
 
+/** So many storms, each in a fresh table, with seeds that follow one another. */
+async function workerStorms(server: PostgresServer, count: number) {
+  const firstSeed = newSeed();
+  const sums = { count, firstSeed, starts: 0, stops: 0, neverStarted: 0 };
+  const problems: string[] = [];
+  for (let seed = firstSeed; seed < firstSeed + count; seed += 1) {
+    const db = await jobsDatabase({ server });
+    try {
+      const storm = await workerStorm(db, { seed, jobs: 1_500, rounds: 14 });
+      for (const sum of ['starts', 'stops', 'neverStarted'] as const) sums[sum] += storm[sum];
+      problems.push(...storm.problems.map((problem) => `seed ${seed}: ${problem}`));
+    } finally {
+      await db.close();
+    }
+  }
+  return { ...sums, problems };
+}
+
 /** `npm run faults -- worker [--long]`. */
 export async function faultsWorker({ long }: { readonly long: boolean }): Promise<Record<string, unknown>> {
   const server = await startPostgres({ controllable: true });
@@ -351,6 +373,8 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
     say('run again after a kill', rerun);
     const paused = await pausedWorker(server);
     say('paused', paused);
+    const storms = await workerStorms(server, long ? 200 : 20);
+    say('storms', storms);
     const kills = await killCycles(server, long ? 1_000 : 200);
     say('kill cycles', kills);
     const poisonGood = poison.filter(
@@ -365,7 +389,7 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
       lost: kills.lost + expiries.lost,
       extra: kills.extra,
       stale: expiries.stale + kills.stale + rerun.stale + paused.stale,
-      failed: kills.crashed + kills.dead + kills.effectless + kills.overstarted,
+      failed: kills.crashed + kills.dead + kills.effectless + kills.overstarted + storms.problems.length,
       recovered: kills.recovered,
       expiries: expiries.points,
       ...{
@@ -380,7 +404,8 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
         overstarted: kills.overstarted,
         deaths: kills.deaths,
       },
-      problems: [...expiries.problems, ...kills.problems, ...paused.problems],
+      problems: [...expiries.problems, ...kills.problems, ...paused.problems, ...storms.problems],
+      storms: { count: storms.count, starts: storms.starts, stops: storms.stops },
       poison: `${poisonGood.length} of ${poison.length}`,
       poisonDisturbed: poison.map(({ disturbed }) => disturbed),
       rerunMs: rerun.slowestMs,

@@ -456,7 +456,7 @@ describe('keys and Expect', () => {
       ]);
       expect(tooLarge.status).toBe(413);
       const let_ = await sendRaw(closed.port, [expecting({ authorization: `Bearer ${key}` })], {
-        maxMs: 500,
+        interim: true,
       });
       expect(let_.status).toBe(100);
       const done = await sendRaw(closed.port, [expecting({ authorization: `Bearer ${key}` }), body]);

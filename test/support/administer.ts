@@ -5,7 +5,7 @@ import pg from 'pg';
 /** Two at once may find the template in use for a moment (55006). */
 export async function administer(url: string, statement: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 10_000 });
+    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 60_000 });
     client.on('error', () => {});
     try {
       await client.connect();

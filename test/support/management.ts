@@ -23,7 +23,8 @@ export async function callManagement(
       connection: 'close',
     },
     ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    signal: AbortSignal.timeout(10_000),
+    // A busy machine takes its time; only a failure waits so long.
+    signal: AbortSignal.timeout(60_000),
   });
   const text = await answer.text();
   if (!answer.ok) throw new Error(`${method} ${path} answered ${answer.status}: ${text.slice(0, 200)}`);

@@ -21,6 +21,7 @@ test('says what was printed when the line never comes, because of an end or a de
   const ended = shell('echo only this; exit 1');
   await expect(ended.waitFor(/ready/)).rejects.toThrow(/never appeared: sh -c.*ended with 1[\s\S]*only this/);
   const slow = shell('echo still here; sleep 1000');
+  await slow.waitFor('still here');
   await expect(slow.waitFor(/ready/, 200)).rejects.toThrow(/within 200 ms[\s\S]*still runs[\s\S]*still here/);
   await expect(slow.waitForExit(100)).rejects.toThrow(/not ended within 100 ms/);
   await until('it is killed for that', () => !isRunning(slow.pid));

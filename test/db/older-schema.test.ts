@@ -1,0 +1,139 @@
+/**
+ * This package on a schema that is not migrated yet: every way in either works or says which migration is missing, and in what order
+ * an upgrade goes.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { UnbrokerError } from '../../src/errors.js';
+import { createEnqueue, enqueue, enqueueMany } from '../../src/index.js';
+import { BROUGHT_BY } from '../../src/jobs/behind.js';
+import type { Queryable } from '../../src/jobs/job.js';
+import { SILENT } from '../../src/log.js';
+import { checkSchema, migrate, readMigrations } from '../../src/migrate.js';
+import { type JobsDatabase, jobsDatabase, type Session } from '../support/jobs.js';
+import { until } from '../support/until.js';
+import { startWorker } from '../support/workers.js';
+
+const own = readMigrations();
+const older = expect.objectContaining({
+  code: 'schema-older',
+  exitStatus: 2,
+  hint: expect.stringMatching(/^Run: unbroker migrate, then unbroker roles.*programs/),
+});
+
+type WayIn = (tx: Queryable) => Promise<unknown>;
+const prepared = createEnqueue('unbroker', { prepared: true });
+const WAYS_IN: Readonly<Record<string, WayIn>> = {
+  'a plain job': (tx) => enqueue(tx, 'a', 1),
+  'a later one': (tx) => enqueue(tx, 'a', 1, { delayMs: 1_000 }),
+  'one with a key': (tx) => enqueue(tx, 'a', 1, { dedupeKey: 'k' }),
+  'a list': (tx) => enqueueMany(tx, [{ kind: 'a' }, { kind: 'b' }]),
+  'a list of one kind': (tx) => enqueueMany(tx, [{ kind: 'a' }, { kind: 'a' }]),
+  'a list with keys': (tx) => enqueueMany(tx, [{ kind: 'a', dedupeKey: 'l' }, { kind: 'b' }]),
+  'a prepared one': (tx) => prepared.enqueue(tx, 'a', 1, { delayMs: 1_000 }),
+};
+
+describe.each([
+  ['five releases behind', 21, ['one with a key', 'a list', 'a list of one kind', 'a list with keys']],
+  ['one migration behind', own.length - 1, []],
+])('%s', (_how, version, refused) => {
+  let db: JobsDatabase;
+  let tx: Session;
+  beforeAll(async () => {
+    db = await jobsDatabase({ migrated: false });
+    await migrate(db.pool, { migrations: own.filter((one) => one.version <= version) });
+    tx = await db.session();
+  });
+  afterAll(() => db.close());
+
+  test('what every command asks first names what is missing', async () => {
+    const names = own.slice(version).map(({ name }) => name);
+    const message = expect.stringContaining(
+      `at version ${version}, this package needs ${own.length} (${names[0]}`,
+    );
+    await expect(checkSchema(db.pool)).rejects.toEqual(older);
+    await expect(checkSchema(db.pool)).rejects.toMatchObject({ message });
+  });
+
+  test('an enqueue goes in, or names the migration; the driver’s error is its cause', async () => {
+    const said: string[] = [];
+    for (const [name, put] of Object.entries(WAYS_IN)) {
+      await tx.query('begin');
+      const error: unknown = await put(tx).then(
+        () => null,
+        (thrown: unknown) => thrown,
+      );
+      await tx.query('rollback');
+      if (error === null) continue;
+      said.push(name);
+      expect(error).toEqual(older);
+      expect((error as UnbrokerError).message).toMatch(
+        /older than this package: it has no \w+ \(migration 02\d_/,
+      );
+      expect((error as UnbrokerError).cause).toMatchObject({ code: '42883' });
+    }
+    expect(said).toEqual(refused);
+  });
+
+  test('a worker of the library works, or its log says the same, and works once it is migrated', async () => {
+    const said: string[] = [];
+    await db.pool.query(`insert into unbroker.jobs (kind, payload) values ('a', '1')`);
+    const worker = startWorker({
+      url: db.url,
+      handlers: { a: () => 1 },
+      log: { ...SILENT, error: (_, text) => said.push(text) },
+    });
+    try {
+      if (refused.length > 0) {
+        await until('it has said so', () => said.length > 0);
+        expect(said[0]).toMatch(/has no finish_and_claim \(migration 024_\w+\).*Run: unbroker migrate, then/);
+        await migrate(db.pool, { migrations: own });
+      }
+      await worker.untilEnded(1);
+      expect(worker.lost()).toEqual([]);
+    } finally {
+      await worker.close();
+    }
+  });
+});
+
+test('a schema that is not there; a function that is missed and is not ours', async () => {
+  const asked = (code: string, message: string): Queryable => ({
+    query: () => Promise.reject(Object.assign(new Error(message), { code })),
+  });
+  const refusal = (tx: Queryable): Promise<unknown> =>
+    enqueue(tx, 'a').then(
+      () => null,
+      (thrown) => thrown,
+    );
+  // As a server says it in another language.
+  expect(await refusal(asked('3F000', 'Schema "unbroker" existiert nicht'))).toMatchObject({
+    code: 'schema-missing',
+  });
+  expect(await refusal(asked('42P01', 'Relation "unbroker.jobs" existiert nicht'))).toMatchObject({
+    code: 'schema-missing',
+  });
+  for (const message of [
+    'Funktion public.late() existiert nicht',
+    'Funktion finish() existiert nicht',
+    'Relation "orders" existiert nicht',
+  ])
+    expect(await refusal(asked('42883', message))).not.toBeInstanceOf(UnbrokerError);
+});
+
+test('what the statements call is brought by the migration that is named', () => {
+  const folder = fileURLToPath(new URL('../../src/jobs/', import.meta.url));
+  const called = readdirSync(folder)
+    .filter((file) => file.endsWith('statements.ts'))
+    .flatMap((file) => [...readFileSync(`${folder}${file}`, 'utf8').matchAll(/\$\{s\}\.([a-z_]+)[ (]/g)])
+    .map((match) => match[1] as string);
+  expect(called).toContain('finish_and_claim');
+  expect([...new Set(called)].filter((name) => name !== 'jobs' && !(name in BROUGHT_BY))).toEqual([]);
+  for (const [name, migration] of Object.entries(BROUGHT_BY)) {
+    const text = own.find((one) => one.name === migration)?.text ?? '';
+    expect(text, `${name} in ${migration}`).toMatch(
+      new RegExp(`create (unlogged )?(function|procedure|table)( if not exists)? \\{schema\\}\\.${name}\\b`),
+    );
+  }
+});
