@@ -1,9 +1,9 @@
 /**
  * Every statement of a worker that looks for work, in the form of statements.ts: THE CLAIM, whose turn is next, who sleeps.
- * The claim itself is a function, migrations/024_finish_and_claim.sql, because its plan must be pinned without session
+ * The claim itself is a function, migrations/044_claim_open.sql, because its plan must be pinned without session
  * state; `finishAndClaim` calls it. claim-store.ts is the only file that runs these.
  */
-import { claimedColumns, claimedText } from './claimed.js';
+import { claimedColumns } from './claimed.js';
 import { quoteSchema } from './schema-name.js';
 import { wakeChannel } from './statements.js';
 
@@ -13,13 +13,11 @@ const hasTurn = `j.ordering_key is not null and j.cron is null and (j.finished_a
 export function createClaimStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
-  const claim = `${s}.claim($1::text[], $2::integer[], $3::boolean[], $4::integer, $5, $6 * interval '1 millisecond',
-  $7::bigint[], $8::jsonb, $9)`;
   return {
     /**
      * THE CLAIM. Leases up to $7 due jobs to worker $8 for $9 ms, at most $5[i] of kind $4[i], behind the floors $10 to $13.
      * $14: what kinds ask for beyond the usual; $15: a part of them from what has waited longest. Before that, running ->
-     * done for $1 to $3 as `finish` does (migrations/024_finish_and_claim.sql).
+     * done for $1 to $3 as `finish` does (migrations/044_claim_open.sql).
      */
     finishAndClaim: `
 select id, payload as "payloadText", body, numbers, rest, finished
@@ -29,11 +27,10 @@ from ${s}.finish_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9 * interval '1 mill
     late: `
 select ${s}.late($1, $2, $3, $4, $5) as late`,
 
-    /**
-     * A claim of many, answered as one text: up to $4 jobs to worker $5 for $6 ms, at most $2[i] of kind $1[i], behind the jobs
-     * $7; $8 and $9 as above (migrations/011_claim.sql).
-     */
-    claimMany: claimedText(claim, '$1::text[]'),
+    /** The same of many, with nothing to finish, answered as one text: $1 to $12 are the $4 to $15 above (claimed.ts). */
+    claimMany: `
+select n, jobs as text, body
+from ${s}.claim_many($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10, $11, $12)`,
 
     /** Leases one job whose last lease expired; only for a worker that runs nothing else. */
     claimSolo: `

@@ -150,7 +150,7 @@ export function claimStore(schema: string) {
     /** The claim alone; for hundreds of jobs it is cheaper. */
     async claimMany(db: Queryable, order: ClaimOrder): Promise<ClaimedMany> {
       const { kinds, values: claim } = asked(order);
-      const values = [...claim, order.floors.map(({ id }) => id), rulesOf(order.demands), order.oldest];
+      const values = [...claim, ...floorValues(order.floors, kinds), rulesOf(order.demands), order.oldest];
       return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
     },
 

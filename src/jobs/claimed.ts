@@ -22,28 +22,9 @@ const REST = `
 export const claimedColumns = (kinds: string): string => `
   id::text, payload as "payloadText", body, concat_ws(' ', ${numbers(kinds)}) as numbers, ${REST} as rest`;
 
-/** Neither stands in a number, nor unescaped in JSON. */
+/** Between the fields of a job and between jobs in the text of many (migrations/044_claim_open.sql). */
 const FIELD = '\x1f';
 const JOB = '\x1e';
-/** Bytes of a job in the common text. The payload of one that runs for long may keep all of the text in memory. */
-const MAX_JOINED = 2_000;
-
-/**
- * The jobs of `claim` (a call of the function) in a first row that has all short ones, and a row for each other one with
- * its place among all.
- */
-export const claimedText = (claim: string, kinds: string): string => `
-with claimed as materialized (
-  select place, body, concat_ws(e'\\x1f', id, ${numbers(kinds)}, coalesce(payload, ''), ${REST}) as job
-  from ${claim} with ordinality
-    as c (id, kind, payload, body, content_type, attempts, max_attempts, lease_token, priority, run_at, created_at, headers,
-          progress, dedupe_key, source, retry_policy, ordering_key, place)
-)
-select count(*)::integer as n, string_agg(job, e'\\x1e') as text, null as body
-from claimed where body is null and octet_length(job) <= ${MAX_JOINED}
-union all
-select place::integer, job, body
-from claimed where not (body is null and octet_length(job) <= ${MAX_JOINED})`;
 
 type Rest = Pick<
   ClaimedJob,

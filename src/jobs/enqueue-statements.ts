@@ -102,11 +102,11 @@ order by position`,
      * or null); $11 = dead on arrival.
      */
     enqueueCarried: `
-insert into ${jobs} (kind, payload, run_at, max_attempts, headers, source, retry_policy, attempts, errors, state, finished_at)
+insert into ${jobs} (kind, payload, run_at, max_attempts, headers, source, retry_policy, attempts, errors, state, finished_at, dead)
 values ($1, $2::jsonb, now() + $3 * interval '1 millisecond', $4, $5::jsonb, $6, $7::jsonb, $8,
         case when $10::text is not null then jsonb_build_array(jsonb_build_object(
           'at', clock_timestamp(), 'attempt', $8::integer, 'name', $9::text, 'message', $10::text)) end,
-        case when $11::boolean then 'dead' else 'ready' end, case when $11::boolean then clock_timestamp() end)
+        case when $11::boolean then 'dead' else 'ready' end, case when $11::boolean then clock_timestamp() end, nullif($11::boolean, false))
 returning id::text`,
 
     /** Rows whose input is bytes, in the order given; all start at most $9 times. */

@@ -43,7 +43,7 @@ const COLUMNS = [
     'payload',
     'body',
   ],
-  ...['content_type', 'dedupe_key', 'headers', 'source', 'errors'],
+  ...['content_type', 'dedupe_key', 'headers', 'source', 'errors', 'dead'],
 ];
 const DEFAULT_MAX_ATTEMPTS = 20;
 const ID_AT = FIELDS_BYTES + LENGTH_BYTES;
@@ -71,6 +71,9 @@ export function writeJob(rows: CopyRows, job: ImportedJob): JobRow {
   else rows.jsonValue(job.headers);
   rows.text(job.source);
   rows.json(job.error === null ? null : errorsOf(job.error, job.attempts));
+  // The mark that the index of the dead goes by (migrations/043_open.sql).
+  if (job.state === 'dead') rows.boolean(true);
+  else rows.none();
   const { bytes, start, end } = rows.end();
   return { bytes, start, end, startsNow: job.runAtMs === null, ended };
 }

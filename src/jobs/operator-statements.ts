@@ -8,7 +8,7 @@ import { quoteSchema } from './schema-name.js';
 import { appendError, failure, jobColumns, wakes } from './statements.js';
 
 /** A dead row of kind $1, whose last error is $2, whose source starts with $3, that died from $4 and before $5. */
-const deadWhere = `j.state = 'dead' and j.cron is null
+const deadWhere = `j.dead and j.state = 'dead' and j.cron is null
   and ($1::text is null or j.kind = $1)
   and ($2::text is null or j.errors -> -1 ->> 'name' = $2)
   and ($3::text is null or starts_with(j.source, $3))
@@ -111,12 +111,24 @@ limit 200`,
     /** How many rows are dead, counted up to $1. */
     countDead: `
 select count(*)::int as count
-from (select from ${jobs} where state = 'dead' and cron is null limit $1) as dead`,
+from (select from ${jobs} where dead and state = 'dead' and cron is null limit $1) as dead`,
 
-    /** How many rows of a kind are ready, counted up to $2. */
+    /** How many rows of a kind are ready, counted up to $2. Each part is what an index holds: together they are a scan. */
     countReady: `
 select count(*)::int as count
-from (select from ${jobs} where kind = $1 and state = 'ready' and cron is null limit $2) as ready`,
+from (
+  (select from ${jobs}
+   where finished_at is null and cron is null and not solo and ordering_key is null and kind = $1 and state = 'ready'
+   limit $2)
+  union all
+  (select from ${jobs}
+   where ordering_key is not null and cron is null and (finished_at is null or turn = 'stops') and kind = $1 and not solo
+     and state = 'ready'
+   limit $2)
+  union all
+  (select from ${jobs} where cron is null and solo and kind = $1 and state = 'ready' limit $2)
+  limit $2
+) as ready`,
 
     /** One row, held until the transaction ends. */
     holdJob: `
@@ -141,7 +153,7 @@ returning j.id::text`,
      */
     operatorRetry: `
 update ${jobs} j
-set state = 'ready', run_at = now(), finished_at = null, solo = false,
+set state = 'ready', run_at = now(), finished_at = null, solo = false, dead = null,
     progress = case when jsonb_typeof(j.progress) = 'object' then j.progress - 'unconfirmed' else j.progress end,
     max_attempts = least(greatest(j.max_attempts, j.attempts + $2), ${LIMITS.maxAttempts})
 where j.id = any ($1::bigint[]) and j.state in ('dead', 'cancelled') and j.attempts < ${LIMITS.maxAttempts}
@@ -150,7 +162,7 @@ returning j.id::text, ${wake()}`,
     /** ready -> dead, by an operator. */
     operatorDiscard: `
 update ${jobs} j
-set state = 'dead', finished_at = clock_timestamp(),
+set state = 'dead', finished_at = clock_timestamp(), dead = true, solo = false,
     errors =${appendError(failure(`'discarded'`, `'discarded by an operator'`))}
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
 returning j.id::text`,
@@ -158,14 +170,14 @@ returning j.id::text`,
     /** ready -> cancelled: it will not run. A running job is left to its worker. */
     cancel: `
 update ${jobs} j
-set state = 'cancelled', finished_at = clock_timestamp()
+set state = 'cancelled', finished_at = clock_timestamp(), solo = false
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
 returning j.id::text`,
 
     /** dead -> cancelled: looked at and put aside; no longer listed as dead. */
     dismiss: `
 update ${jobs} j
-set state = 'cancelled', finished_at = clock_timestamp()
+set state = 'cancelled', finished_at = clock_timestamp(), dead = null
 where j.id = any ($1::bigint[]) and j.state = 'dead' and j.cron is null
 returning j.id::text`,
 

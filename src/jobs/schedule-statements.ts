@@ -126,7 +126,7 @@ select j.id::text, j.cron, j.time_zone as "timeZone", j.misfire, ${exact('j.run_
        date_part('epoch', j.run_at) * 1000 as "runAtMs", date_part('epoch', j.ends_at) * 1000 as "endAtMs",
        date_part('epoch', coalesce($1::timestamptz, now())) * 1000 as "nowMs"
 from ${jobs} j
-where j.misfire is not null and j.state = 'ready' and not j.paused
+where j.misfire is not null and j.finished_at is null and j.state = 'ready' and not j.paused
   and j.run_at <= coalesce($1::timestamptz, now()) + interval '1 second'
   and not (j.id = any ($3::bigint[]))
 order by j.run_at, j.id
@@ -148,7 +148,7 @@ held as materialized (
   select j.id, input.run_at, input.next_at
   from input join ${jobs} j on j.id = input.id
   where j.run_at = input.run_at and j.cron = input.cron and j.time_zone = input.time_zone
-    and j.misfire is not null and j.state = 'ready' and not j.paused
+    and j.misfire is not null and j.finished_at is null and j.state = 'ready' and not j.paused
   order by j.id
   for update of j skip locked
 ),

@@ -32,7 +32,7 @@ const claim = {
 with candidates as materialized (
   select id
   from unbroker.jobs
-  where kind = $1 and state = 'ready' and cron is null and not solo and ordering_key is null and priority = 0 and run_at <= now()
+  where kind = $1 and finished_at is null and state = 'ready' and cron is null and not solo and ordering_key is null and priority = 0 and run_at <= now()
   order by run_at, id
   for update skip locked
   limit ${CLAIM}

@@ -16,11 +16,11 @@ export const unbroker: Contender = {
 select exists (
   select from generate_series(0, ${PRIORITIES - 1}) as level cross join lateral (
     select from unbroker.jobs
-    where state = 'ready' and cron is null and not solo and ordering_key is null and kind = '${KIND}'
+    where finished_at is null and cron is null and not solo and ordering_key is null and kind = '${KIND}'
       and priority = level and run_at <= now()
     limit 1
   ) as due
-) or exists (select from unbroker.jobs where state = 'running') as unfinished`,
+) as unfinished`,
 
   async install(url) {
     const pool = new pg.Pool({ connectionString: url, max: 2 });
