@@ -253,7 +253,7 @@ describe('firing', () => {
     await firingAt('2025-07-01T09:00:00Z', { db: spy }).firing.sweep();
     const look = asked.at(-1) as string;
     const { rows } = await db.pool.query(`explain (format json) ${look}`, [new Date(), 100, []]);
-    expect(JSON.stringify(rows)).toContain('"jobs_due"');
+    expect(JSON.stringify(rows)).toContain('"jobs_schedule_due"');
     expect(JSON.stringify(rows)).not.toContain('Seq Scan');
   });
 });
