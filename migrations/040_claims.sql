@@ -86,7 +86,8 @@ begin
         locked_by = null,
         lease_token = null,
         on_lease_expired = null,
-        turn = null
+        turn = null,
+        solo = false
     where j.id = any (ended) and j.state = 'running' and j.lease_token = ended_tokens[width_bucket(j.id, ended)]
     returning j.id
   )
@@ -115,7 +116,8 @@ begin
       locked_by = null,
       lease_token = null,
       on_lease_expired = null,
-      turn = null
+      turn = null,
+        solo = false
   where j.id = job and j.state = 'running' and j.lease_token = token;
   if not found then
     return false;
@@ -148,7 +150,8 @@ begin
       locked_by = null,
       lease_token = null,
       on_lease_expired = null,
-      turn = null
+      turn = null,
+        solo = false
   where j.id = job and j.state = 'running' and j.lease_token = token;
   return case when found then 'w' else 's' end;
 end
@@ -290,6 +293,7 @@ begin
     update {schema}.jobs j
     set state = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then 'dead' else 'ready' end,
         finished_at = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then clock_timestamp() end,
+        dead = case when j.attempts >= j.max_attempts or j.on_lease_expired is not null then true end,
         solo = not (j.attempts >= j.max_attempts or j.on_lease_expired is not null),
         turn = case j.turn
           when 'runs' then 'begun'

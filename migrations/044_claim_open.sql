@@ -280,8 +280,8 @@ end
 $$;
 
 -- The claim of many, as one text: each job's fields with 0x1F between them, 0x1E between jobs, since a thousand rows cost a worker more
--- than all else in the answer. First row: `n` is how many the text has. A row for each other job, one with bytes or of more than 2,000
--- bytes, with its place among all: who runs for long shall not keep the whole text in memory.
+-- than all else in the answer. First row: `n` is how many the text has. Then a row for each other job, one with bytes or of more than 2,000
+-- bytes: who runs for long shall not keep the whole text in memory. In no order.
 create function {schema}.claim_many(
   kinds text[], limits integer[], parks boolean[], total integer, worker text, lease interval,
   floor_kinds integer[] default '{}', floor_levels integer[] default '{}', floor_times bigint[] default '{}',
@@ -304,7 +304,6 @@ declare
   used bigint[];
   token bigint;
   got integer;
-  places integer[];
   texts text[];
   bodies bytea[];
 begin
@@ -321,9 +320,9 @@ begin
         locked_until = clock_timestamp() + lease,
         locked_by = worker,
         on_lease_expired = case when parks[array_position(kinds, j.kind)] then 'park' end
-    from unnest(locked) with ordinality as picked (id, place)
+    from unnest(locked) as picked (id)
     where j.id = picked.id and j.state = 'ready'
-    returning picked.place, j.body,
+    returning j.body,
         concat_ws(e'\x1f', j.id, array_position(kinds, j.kind), j.attempts, j.max_attempts, j.lease_token, j.priority,
                   date_part('epoch', j.run_at) * 1000, date_part('epoch', j.created_at) * 1000,
                   coalesce(j.payload::text, ''),
@@ -335,7 +334,7 @@ begin
         end) as job
   ),
   keyed as (
-    select cardinality(locked) + picked.place, j.body,
+    select j.body,
         concat_ws(e'\x1f', j.id, array_position(kinds, j.kind), j.attempts, j.max_attempts, j.lease_token, j.priority,
                   date_part('epoch', j.run_at) * 1000, date_part('epoch', j.created_at) * 1000,
                   coalesce(j.payload::text, ''),
@@ -345,24 +344,23 @@ begin
                             'dedupeKey', j.dedupe_key, 'source', j.source, 'retryPolicy', j.retry_policy,
                             'orderingKey', j.ordering_key)
         end) as job
-    from unnest(leased) with ordinality as picked (id, place) join {schema}.jobs j on j.id = picked.id
+    from unnest(leased) as picked (id) join {schema}.jobs j on j.id = picked.id
   ),
   together as (
-    select * from claimed union all select * from keyed
+    select * from keyed union all select * from claimed
   )
   select (select count(*) from claimed), count(*) filter (where t.body is null and octet_length(t.job) <= 2000),
          string_agg(t.job, e'\x1e') filter (where t.body is null and octet_length(t.job) <= 2000),
-         array_agg(t.place) filter (where t.body is not null or octet_length(t.job) > 2000),
          array_agg(t.job) filter (where t.body is not null or octet_length(t.job) > 2000),
          array_agg(t.body) filter (where t.body is not null or octet_length(t.job) > 2000)
-  into got, n, jobs, places, texts, bodies
-  from together t (place, body, job);
+  into got, n, jobs, texts, bodies
+  from together t (body, job);
   if cardinality(locked) > 0 then
     insert into {schema}.claims (token, ends_at, remaining, ids) values (token, clock_timestamp() + lease, got, locked);
   end if;
   return next;
-  for i in 1 .. coalesce(cardinality(places), 0) loop
-    n := places[i];
+  n := 1;
+  for i in 1 .. coalesce(cardinality(texts), 0) loop
     jobs := texts[i];
     body := bodies[i];
     return next;

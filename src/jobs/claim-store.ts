@@ -10,9 +10,10 @@ import {
   type ClaimedTextRow,
   claimedJob,
   claimedMany,
+  inTableOrder,
 } from './claimed.js';
 import type { Floor } from './floors.js';
-import { type Completion, compareNumbers, completions } from './held.js';
+import { type Completion, completions } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
 
 /** What a worker asks of a claim. */
@@ -75,18 +76,6 @@ function asked({ demands, total, worker, leaseMs }: ClaimOrder): { kinds: string
   const limits = demands.map((d) => d.limit);
   const parks = demands.map((d) => d.park);
   return { kinds, values: [kinds, limits, parks, total, worker, leaseMs] };
-}
-
-/** By kind as asked, falling priority, run_at and id. Mostly they are in order already. */
-function inTableOrder(jobs: ClaimedJob[], kinds: readonly string[]): ClaimedJob[] {
-  const order = (a: ClaimedJob, b: ClaimedJob): number =>
-    (a.kind === b.kind ? 0 : kinds.indexOf(a.kind) - kinds.indexOf(b.kind)) ||
-    b.priority - a.priority ||
-    a.runAtMs - b.runAtMs ||
-    compareNumbers(a.id, b.id);
-  for (let i = 1; i < jobs.length; i += 1)
-    if (order(jobs[i - 1] as ClaimedJob, jobs[i] as ClaimedJob) > 0) return jobs.sort(order);
-  return jobs;
 }
 
 /** Rules by kind, as JSON. */

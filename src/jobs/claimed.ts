@@ -4,6 +4,7 @@
  * not as one JSON; that is 1 us of 2.4 a job less, and no more for the server (measured). Many come as one text: how many
  * there are is known, and the next claim on its way, before any of them is taken apart.
  */
+import { compareNumbers } from './held.js';
 import type { ClaimedJob } from './job.js';
 
 const numbers = (
@@ -46,7 +47,7 @@ const NO_REST: Rest = {
   orderingKey: null,
 };
 
-/** Of the first row `n` is how many jobs the text has, of the others the place of theirs. */
+/** `n`: how many jobs the text has. */
 export interface ClaimedTextRow {
   readonly n: number;
   readonly text: string | null;
@@ -99,8 +100,19 @@ function takeApart(
   kinds: readonly string[],
 ): ClaimedJob[] {
   const jobs = text === null ? [] : text.split(JOB).map((job) => jobOfText(job, null, kinds));
-  // In the order of the claim, so each finds those before it in place.
-  for (const { n, text: job, body } of others) jobs.splice(n - 1, 0, jobOfText(job ?? '', body, kinds));
+  for (const { text: job, body } of others) jobs.push(jobOfText(job ?? '', body, kinds));
+  return inTableOrder(jobs, kinds);
+}
+
+/** By kind as asked, falling priority, run_at and id. Mostly they are in order already. */
+export function inTableOrder(jobs: ClaimedJob[], kinds: readonly string[]): ClaimedJob[] {
+  const order = (a: ClaimedJob, b: ClaimedJob): number =>
+    (a.kind === b.kind ? 0 : kinds.indexOf(a.kind) - kinds.indexOf(b.kind)) ||
+    b.priority - a.priority ||
+    a.runAtMs - b.runAtMs ||
+    compareNumbers(a.id, b.id);
+  for (let i = 1; i < jobs.length; i += 1)
+    if (order(jobs[i - 1] as ClaimedJob, jobs[i] as ClaimedJob) > 0) return jobs.sort(order);
   return jobs;
 }
 
