@@ -7,6 +7,7 @@ import { EXIT, UnbrokerError } from './errors.js';
 import type { JobState, Queryable } from './jobs/job.js';
 import { quoteSchema } from './jobs/schema-name.js';
 import { createStore, type Store } from './jobs/store.js';
+import { epochMs, withDates } from './jobs/times.js';
 
 export type Act = 'retry' | 'discard' | 'cancel';
 
@@ -94,11 +95,14 @@ const STATES: Readonly<Record<Act, readonly JobState[]>> = {
 
 export type Operations = ReturnType<typeof createOperations>;
 
+const operationsOf = (rows: readonly unknown[]): Operation[] =>
+  withDates<Operation>(rows, ['startedAt', 'finishedAt']);
+
 export function createOperations(schema: string) {
   const s = quoteSchema(schema);
   const store = createStore(schema);
   const fields = `id::text, act, filter, options, by, upto::text, position::text, changed::float8,
-    started_at as "startedAt", finished_at as "finishedAt"`;
+    ${epochMs('started_at')} as "startedAt", ${epochMs('finished_at')} as "finishedAt"`;
 
   /** A line about what is done already. */
   const note = async (
@@ -175,7 +179,7 @@ export function createOperations(schema: string) {
          values ($1, $2::jsonb, $3::jsonb, left($4 || ' as ' || current_user, 500), $5) returning ${fields}`,
         values,
       );
-      return rows[0] as Operation;
+      return operationsOf(rows)[0] as Operation;
     },
 
     /**
@@ -213,7 +217,8 @@ export function createOperations(schema: string) {
     /** Throws `operation-missing`. */
     async show(db: Queryable, id: string): Promise<Operation> {
       const { rows } = await db.query(`select ${fields} from ${s}.operations where id = $1`, [id]);
-      if (rows[0] !== undefined) return rows[0] as Operation;
+      const [operation] = operationsOf(rows);
+      if (operation !== undefined) return operation;
       throw new UnbrokerError('operation-missing', `There is no operation ${id}`, {
         hint: 'Run: unbroker jobs audit',
         exitStatus: EXIT.badInput,
@@ -226,7 +231,7 @@ export function createOperations(schema: string) {
         `select ${fields} from ${s}.operations where $2::bigint is null or id < $2 order by operations.id desc limit $1`,
         [limit, beforeId],
       );
-      return rows as Operation[];
+      return operationsOf(rows);
     },
   };
 
@@ -250,7 +255,7 @@ export function createOperations(schema: string) {
        where id = $1 returning ${fields}`,
       [from.id, end, changed.length],
     );
-    return rows[0] as Operation;
+    return operationsOf(rows)[0] as Operation;
   }
 }
 

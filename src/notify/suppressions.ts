@@ -7,6 +7,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
 import { isStorable } from '../jobs/text.js';
+import { epochMs, withDates } from '../jobs/times.js';
 import { createOperations, type OperationsPool, type Touched } from '../operations.js';
 import { recipientKey } from './gate.js';
 import { type Channel, hasControls, mailboxOf } from './message.js';
@@ -45,7 +46,7 @@ export function createSuppressions(schema: string) {
   const operations = createOperations(schema);
   const sql = {
     list: `
-select channel, recipient, reason, created_at as "createdAt" from ${s}.suppressions
+select channel, recipient, reason, ${epochMs('created_at')} as "createdAt" from ${s}.suppressions
 where ($1::text is null or channel = $1) and ($2::text is null or (channel, recipient) > ($2, $3))
 order by channel, recipient
 limit $4`,
@@ -104,7 +105,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
     ): Promise<Suppression[]> {
       const place = [after?.channel ?? null, after?.recipient ?? null];
       const { rows } = await db.query(sql.list, [channel ?? null, ...place, limit]);
-      return rows as Suppression[];
+      return withDates<Suppression>(rows, ['createdAt']);
     },
 
     /** For who writes the line about it: in one transaction. Throws UnbrokerError `recipient-invalid`. */
