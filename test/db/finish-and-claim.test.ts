@@ -96,7 +96,7 @@ test.each([
     let alone = 0;
     const watched: Queryable = {
       async query(text, values) {
-        if (/\.finish(_soon)?\(/.test(text)) alone += 1;
+        if (/\.finish(_one|_each|_soon)?\(|set state = 'done'/.test(text)) alone += 1;
         try {
           return await pool.query(text, values);
         } catch (error) {
