@@ -8,6 +8,7 @@ import type { JobState, Queryable } from './jobs/job.js';
 import { quoteSchema } from './jobs/schema-name.js';
 import { createStore, type Store } from './jobs/store.js';
 import { epochMs, withDates } from './jobs/times.js';
+import { inTransaction, type TransactionPool } from './transaction.js';
 
 export type Act = 'retry' | 'discard' | 'cancel';
 
@@ -75,11 +76,6 @@ export interface Operation {
   readonly startedAt: Date;
   /** Null: it runs, or was interrupted. */
   readonly finishedAt: Date | null;
-}
-
-/** A pool: each chunk is a transaction on one client. */
-export interface OperationsPool extends Queryable {
-  connect(): Promise<Queryable & { release(): void }>;
 }
 
 export const MAX_PREVIEW = 100_000;
@@ -187,7 +183,7 @@ export function createOperations(schema: string) {
      * do not change a job twice: the one that comes late to a chunk throws `operation-busy`.
      */
     async run(
-      pool: OperationsPool,
+      pool: TransactionPool,
       id: string,
       { signal, onChunk }: { signal?: AbortSignal; onChunk?: (now: Operation) => void } = {},
     ): Promise<Operation> {
@@ -201,7 +197,7 @@ export function createOperations(schema: string) {
 
     /** An act on jobs that were named, noted with it. Ids that were changed. */
     actOn(
-      pool: OperationsPool,
+      pool: TransactionPool,
       act: Act,
       ids: readonly string[],
       by: string,
@@ -273,21 +269,6 @@ function change(
 ) {
   if (act === 'retry') return store.operatorRetry(db, ids, attempts);
   return act === 'discard' ? store.operatorDiscard(db, ids) : store.cancel(db, ids);
-}
-
-async function inTransaction<T>(pool: OperationsPool, run: (db: Queryable) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  try {
-    await client.query('begin');
-    const answer = await run(client);
-    await client.query('commit');
-    return answer;
-  } catch (error) {
-    await client.query('rollback').catch(() => undefined);
-    throw error;
-  } finally {
-    client.release();
-  }
 }
 
 async function newest(db: Queryable, s: string): Promise<string> {

@@ -8,7 +8,8 @@ import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
 import { isStorable } from '../jobs/text.js';
 import { epochMs, withDates } from '../jobs/times.js';
-import { createOperations, type OperationsPool, type Touched } from '../operations.js';
+import { createOperations, type Touched } from '../operations.js';
+import { inTransaction, type TransactionPool } from '../transaction.js';
 import { recipientKey } from './gate.js';
 import { type Channel, hasControls, mailboxOf } from './message.js';
 
@@ -73,24 +74,12 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
   }
 
   /** The rows and the line about them, or neither. */
-  async function changeAndNote(
-    pool: OperationsPool,
-    asked: SuppressionChange,
-    by: string,
-  ): Promise<string[]> {
-    const client = await pool.connect();
-    try {
-      await client.query('begin');
-      const changed = await change(client, asked);
-      await operations.note(client, asked.act, touchedBy(asked.channel, changed), by, changed.length);
-      await client.query('commit');
+  function changeAndNote(pool: TransactionPool, asked: SuppressionChange, by: string): Promise<string[]> {
+    return inTransaction(pool, async (db) => {
+      const changed = await change(db, asked);
+      await operations.note(db, asked.act, touchedBy(asked.channel, changed), by, changed.length);
       return changed;
-    } catch (error) {
-      await client.query('rollback').catch(() => undefined);
-      throw error;
-    } finally {
-      client.release();
-    }
+    });
   }
 
   return {
@@ -113,7 +102,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
 
     /** Those that were not on it. Throws UnbrokerError `recipient-invalid`; then none is put on. */
     add(
-      pool: OperationsPool,
+      pool: TransactionPool,
       channel: Channel,
       recipients: readonly string[],
       reason: string | null,
@@ -124,7 +113,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
 
     /** Those that were on it. Throws the same. */
     remove(
-      pool: OperationsPool,
+      pool: TransactionPool,
       channel: Channel,
       recipients: readonly string[],
       by: string,
