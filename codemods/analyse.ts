@@ -32,7 +32,7 @@ export function analyse(
   if (config.registry)
     for (const [path, { text }] of sources.files) if (ENQUEUE_TEXT.test(text)) roots.add(path);
   const broken = new Set<string>();
-  const maker = new ProgramMaker(sources, types);
+  const maker = new ProgramMaker(sources, types, config.checkedIndexes === true);
   for (let round = 1; ; round++) {
     for (const path of roots) if (!broken.has(path) && isBroken(path, maker, skipped)) broken.add(path);
     progress(`Round ${round}: following the publishers through ${roots.size} files`);

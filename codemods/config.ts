@@ -34,6 +34,8 @@ export interface CodemodConfig {
   readonly relay?: boolean;
   /** From the command line: calls that enqueue already are read, too. */
   readonly registry?: boolean;
+  /** An element of a list may be missing, for whoever compiles the registry. */
+  readonly checkedIndexes?: boolean;
 }
 
 export const EMPTY_CONFIG: CodemodConfig = { kinds: new Map(), wrappers: new Map(), pool: null };

@@ -13,6 +13,7 @@ import { classOf } from './packages.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
 import { contains, describe, eachNode, lineOf, ownCalls, quote, type Scope, scopeOf } from './syntax.js';
+import { choiceBehind, choicesOf } from './transactions/choices.js';
 import { idiomOf } from './transactions/idioms.js';
 import { classifySql } from './transactions/sql.js';
 
@@ -215,6 +216,8 @@ export class Contexts {
       const what = `${passed.name.getText()} is passed in, and whoever passes it commits`;
       return [{ code: 'no-transaction-here', what }];
     }
+    const chosen = this.chosenIn(effect.at);
+    if (chosen !== undefined) return [{ code: 'handle-may-be-missing', what: quote(chosen) }];
     const partial = this.partOf(effect.at);
     if (partial !== undefined)
       return [
@@ -232,6 +235,18 @@ export class Contexts {
         },
       ];
     return [{ code: 'path-without-write', what: `line ${lineOf(effect.at)}, ${quote(effect.at)}` }];
+  }
+
+  /** `tx ?? this.db`, or a parameter that gets both: what a statement is rooted in, where that may be a transaction. */
+  private chosenIn(statement: ts.Node): ts.Expression | undefined {
+    let found: ts.Expression | undefined;
+    eachNode(statement, (n) => {
+      if (found !== undefined || !(ts.isIdentifier(n) || ts.isParenthesizedExpression(n))) return;
+      const choices = choicesOf(n, this.resolver);
+      if (choices.some((e) => HANDLES.has(this.resolver.roleOf(e)?.what ?? '')) && choices.length > 1)
+        found = choiceBehind(n, this.resolver) ?? n;
+    });
+    return found;
   }
 
   /** What a statement is rooted in, where its type leaves out what would open a transaction. */

@@ -35,8 +35,10 @@ export class PayloadTypes {
   /** The JSON type of a payload; `null` for a message without one. */
   textOf(payload: Value | null): string {
     if (payload === null) return 'null';
-    const text = this.value(payload);
-    if (text === 'undefined') return 'null';
+    const whole = this.value(payload);
+    if (whole === 'undefined') return 'null';
+    // A message that is undefined was never sent.
+    const text = withoutUndefined(whole);
     return text.length > MAX_TEXT ? UNKNOWN : text;
   }
 
@@ -62,7 +64,7 @@ export class PayloadTypes {
         const inner =
           ts.isObjectLiteralExpression(spread.node) && spread.env !== undefined
             ? this.literal(spread.node, spread.env)
-            : this.propertiesOf(this.typeAt(spread.node), 0);
+            : this.spread(this.typeAt(spread.node));
         if (inner === undefined) return undefined;
         for (const [name, property] of inner) all.set(name, property);
       } else if (p.name === undefined || ts.isComputedPropertyName(p.name)) return undefined;
@@ -75,6 +77,14 @@ export class PayloadTypes {
       }
     }
     return all;
+  }
+
+  /** Of what may be undefined each property may be missing. */
+  private spread(type: ts.Type): Map<string, Property> | undefined {
+    const present = this.checker.getNonNullableType(type);
+    const all = this.propertiesOf(present, 0);
+    if (present === type || all === undefined) return all;
+    return new Map([...all].map(([name, { text }]) => [name, { text, optional: true }]));
   }
 
   /** `order.id` of a parameter without a type: the property of what was passed. */

@@ -3,13 +3,14 @@
  * is written here; apply.ts does that, from this plan and nothing else.
  */
 
+import { dirname, resolve } from 'node:path';
 import { analyse, siteCalls, unresolvedCalls } from './analyse.js';
 import { changesOf, type FileChange, type OpenSite } from './changes.js';
 import { type Progress, readSources, type Sources } from './files.js';
 import { fingerprints } from './fingerprint.js';
 import { type Mapping, mappingOf } from './mapping.js';
 import { type PlanSite, siteOf } from './plan-site.js';
-import type { Analysis } from './program.js';
+import { type Analysis, checksIndexes } from './program.js';
 import type { Obstacle } from './reasons.js';
 import { type KindsOption, makeRegistry, type PlanKinds, type Registry } from './registry.js';
 import type { ReadSite, SiteReader } from './site.js';
@@ -100,6 +101,9 @@ export function preparePlan(options: PlanOptions): PreparedPlan {
     ...written,
     relay: options.target === 'relay',
     registry: options.kinds !== undefined,
+    checkedIndexes:
+      options.kinds !== undefined &&
+      checksIndexes(sources.root, dirname(resolve(sources.root, options.kinds.path))),
   };
   const skipped: Skipped[] = [...sources.skipped];
   const { analysis, reader } = analyse(sources, config, options.types, skipped, progress);

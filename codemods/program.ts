@@ -57,6 +57,8 @@ export class ProgramMaker {
     private readonly sources: Sources,
     /** false: packages are not looked up at all; fast, and everything from them is traced by its import. */
     private readonly types: boolean,
+    /** `rows[0]` may be undefined. */
+    private readonly checkedIndexes = false,
   ) {
     this.root = sources.root;
     this.workspaces = new Workspaces(sources.root, sources.files);
@@ -67,7 +69,7 @@ export class ProgramMaker {
     const rootNames = paths.map((path) => join(this.root, path));
     const program = ts.createProgram({
       rootNames,
-      options: OPTIONS,
+      options: { ...OPTIONS, noUncheckedIndexedAccess: this.checkedIndexes },
       host: this.host(),
       ...(this.previous === undefined ? {} : { oldProgram: this.previous }),
     });
@@ -193,7 +195,7 @@ export class ProgramMaker {
   private resolutionFor(directory: string): Resolution {
     const known = this.resolutions.get(directory);
     if (known !== undefined) return known;
-    const config = ['tsconfig.json', 'jsconfig.json'].map((n) => join(directory, n)).find(isFile);
+    const config = configIn(directory);
     const inside = directory.startsWith(this.root + sep);
     const made =
       config !== undefined && !directory.includes('/node_modules/')
@@ -221,7 +223,34 @@ function newResolution(root: string, config: string | undefined): Resolution {
   return { options, cache: ts.createModuleResolutionCache(root, (n) => n, options) };
 }
 
+/**
+ * Whether the compiler of a directory holds `rows[0]` for something that may be undefined: by the nearest tsconfig.json or
+ * jsconfig.json up to the root. Where there is none nobody's compiler objects, and what may be missing may be.
+ */
+export function checksIndexes(root: string, directory: string): boolean {
+  for (let at = directory; ; at = dirname(at)) {
+    const config = configIn(at);
+    if (config !== undefined) return compilerOptions(config).noUncheckedIndexedAccess === true;
+    if (at === root || !at.startsWith(root + sep)) return true;
+  }
+}
+
+function configIn(directory: string): string | undefined {
+  return ['tsconfig.json', 'jsconfig.json'].map((n) => join(directory, n)).find(isFile);
+}
+
 function pathAliases(config: string): ts.CompilerOptions {
+  const { baseUrl, paths, pathsBasePath } = compilerOptions(config);
+  if (paths === undefined && baseUrl === undefined) return {};
+  return {
+    ...(baseUrl === undefined ? {} : { baseUrl }),
+    ...(paths === undefined ? {} : { paths }),
+    ...(pathsBasePath === undefined ? {} : { pathsBasePath }),
+  };
+}
+
+/** What it extends counts; no file but these is read. */
+function compilerOptions(config: string): ts.CompilerOptions {
   const read = ts.readConfigFile(config, (name) => readFileSync(name, 'utf8'));
   if (read.config === undefined) return {};
   const host: ts.ParseConfigHost = {
@@ -230,17 +259,7 @@ function pathAliases(config: string): ts.CompilerOptions {
     fileExists: isFile,
     readFile: (name) => (isFile(name) ? readFileSync(name, 'utf8') : undefined),
   };
-  const { baseUrl, paths, pathsBasePath } = ts.parseJsonConfigFileContent(
-    read.config,
-    host,
-    dirname(config),
-  ).options;
-  if (paths === undefined && baseUrl === undefined) return {};
-  return {
-    ...(baseUrl === undefined ? {} : { baseUrl }),
-    ...(paths === undefined ? {} : { paths }),
-    ...(pathsBasePath === undefined ? {} : { pathsBasePath }),
-  };
+  return ts.parseJsonConfigFileContent(read.config, host, dirname(config)).options;
 }
 
 /** Parses alone, without types. A text that overflows the parser's stack gives undefined. */

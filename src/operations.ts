@@ -7,6 +7,8 @@ import { EXIT, UnbrokerError } from './errors.js';
 import type { JobState, Queryable } from './jobs/job.js';
 import { quoteSchema } from './jobs/schema-name.js';
 import { createStore, type Store } from './jobs/store.js';
+import { epochMs, withDates } from './jobs/times.js';
+import { inTransaction, type TransactionPool } from './transaction.js';
 
 export type Act = 'retry' | 'discard' | 'cancel';
 
@@ -76,11 +78,6 @@ export interface Operation {
   readonly finishedAt: Date | null;
 }
 
-/** A pool: each chunk is a transaction on one client. */
-export interface OperationsPool extends Queryable {
-  connect(): Promise<Queryable & { release(): void }>;
-}
-
 export const MAX_PREVIEW = 100_000;
 /** Rows walked by one statement, whether they match or not. */
 const WINDOW = 20_000;
@@ -94,11 +91,14 @@ const STATES: Readonly<Record<Act, readonly JobState[]>> = {
 
 export type Operations = ReturnType<typeof createOperations>;
 
+const operationsOf = (rows: readonly unknown[]): Operation[] =>
+  withDates<Operation>(rows, ['startedAt', 'finishedAt']);
+
 export function createOperations(schema: string) {
   const s = quoteSchema(schema);
   const store = createStore(schema);
   const fields = `id::text, act, filter, options, by, upto::text, position::text, changed::float8,
-    started_at as "startedAt", finished_at as "finishedAt"`;
+    ${epochMs('started_at')} as "startedAt", ${epochMs('finished_at')} as "finishedAt"`;
 
   /** A line about what is done already. */
   const note = async (
@@ -175,7 +175,7 @@ export function createOperations(schema: string) {
          values ($1, $2::jsonb, $3::jsonb, left($4 || ' as ' || current_user, 500), $5) returning ${fields}`,
         values,
       );
-      return rows[0] as Operation;
+      return operationsOf(rows)[0] as Operation;
     },
 
     /**
@@ -183,7 +183,7 @@ export function createOperations(schema: string) {
      * do not change a job twice: the one that comes late to a chunk throws `operation-busy`.
      */
     async run(
-      pool: OperationsPool,
+      pool: TransactionPool,
       id: string,
       { signal, onChunk }: { signal?: AbortSignal; onChunk?: (now: Operation) => void } = {},
     ): Promise<Operation> {
@@ -197,7 +197,7 @@ export function createOperations(schema: string) {
 
     /** An act on jobs that were named, noted with it. Ids that were changed. */
     actOn(
-      pool: OperationsPool,
+      pool: TransactionPool,
       act: Act,
       ids: readonly string[],
       by: string,
@@ -213,7 +213,8 @@ export function createOperations(schema: string) {
     /** Throws `operation-missing`. */
     async show(db: Queryable, id: string): Promise<Operation> {
       const { rows } = await db.query(`select ${fields} from ${s}.operations where id = $1`, [id]);
-      if (rows[0] !== undefined) return rows[0] as Operation;
+      const [operation] = operationsOf(rows);
+      if (operation !== undefined) return operation;
       throw new UnbrokerError('operation-missing', `There is no operation ${id}`, {
         hint: 'Run: unbroker jobs audit',
         exitStatus: EXIT.badInput,
@@ -226,7 +227,7 @@ export function createOperations(schema: string) {
         `select ${fields} from ${s}.operations where $2::bigint is null or id < $2 order by operations.id desc limit $1`,
         [limit, beforeId],
       );
-      return rows as Operation[];
+      return operationsOf(rows);
     },
   };
 
@@ -250,7 +251,7 @@ export function createOperations(schema: string) {
        where id = $1 returning ${fields}`,
       [from.id, end, changed.length],
     );
-    return rows[0] as Operation;
+    return operationsOf(rows)[0] as Operation;
   }
 }
 
@@ -268,21 +269,6 @@ function change(
 ) {
   if (act === 'retry') return store.operatorRetry(db, ids, attempts);
   return act === 'discard' ? store.operatorDiscard(db, ids) : store.cancel(db, ids);
-}
-
-async function inTransaction<T>(pool: OperationsPool, run: (db: Queryable) => Promise<T>): Promise<T> {
-  const client = await pool.connect();
-  try {
-    await client.query('begin');
-    const answer = await run(client);
-    await client.query('commit');
-    return answer;
-  } catch (error) {
-    await client.query('rollback').catch(() => undefined);
-    throw error;
-  } finally {
-    client.release();
-  }
 }
 
 async function newest(db: Queryable, s: string): Promise<string> {

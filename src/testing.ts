@@ -11,6 +11,7 @@ import { DEFAULT_RETRY_POLICY } from './jobs/retry.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { type HandlerEnd, type Outcome, settle } from './jobs/settle.js';
 import { createStore } from './jobs/store.js';
+import { epochMs, withDates } from './jobs/times.js';
 import { checkHandlers } from './jobs/worker-options.js';
 import { SILENT } from './log-face.js';
 
@@ -90,7 +91,7 @@ export function createTesting({ schema = DEFAULT_SCHEMA, handlers = {} }: Testin
 
   return {
     async enqueued(tx, kind) {
-      return (await tx.query(enqueuedText(s), [kind ?? null])).rows as EnqueuedJob[];
+      return withDates<EnqueuedJob>((await tx.query(enqueuedText(s), [kind ?? null])).rows, ['runAt']);
     },
     async runJob(tx, id) {
       const job = await take(tx, id, null);
@@ -156,7 +157,7 @@ with clock as (select txid_current() as now), mine as (
   from ${s}.jobs j, clock
   where j.cron is null and j.state = 'ready' and ($1::text is null or j.kind = $1)
 )
-select id::text, kind, payload, priority, run_at as "runAt", max_attempts as "maxAttempts", dedupe_key as "dedupeKey",
+select id::text, kind, payload, priority, ${epochMs('run_at')} as "runAt", max_attempts as "maxAttempts", dedupe_key as "dedupeKey",
        ordering_key as "orderingKey", headers, source
 from mine
 where created_at >= now() and attempts = 0

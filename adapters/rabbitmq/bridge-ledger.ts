@@ -5,6 +5,7 @@
 import type { Queryable } from '../../src/jobs/job.js';
 import { plainArray, textArray } from '../../src/jobs/pg-array.js';
 import { quoteSchema } from '../../src/jobs/schema-name.js';
+import { epochMs, withDates } from '../../src/jobs/times.js';
 import type { RunKey } from './ledger.js';
 
 /** One key: hex and, as fingerprint.ts gives it, latin1. */
@@ -91,7 +92,7 @@ set messages = ${publishers}.messages + excluded.messages, again = ${publishers}
 select number, queue, exchange, routing_key as "routingKey", user_id as "userId", app_id as "appId",
        messages::float8 as messages, again::float8 as again, repeats::float8 as repeats,
        other_contents::float8 as "otherContents", possible_doubles::float8 as "possibleDoubles",
-       first_at as "firstAt", last_at as "lastAt"
+       ${epochMs('first_at')} as "firstAt", ${epochMs('last_at')} as "lastAt"
 from ${publishers} where run = $1 order by messages desc, number`,
   } as const;
 }
@@ -151,7 +152,9 @@ export function createBridgeLedger(schema: string) {
       ]);
     },
 
-    findings: (db: Queryable, run: string) => rows<LateFinding>(db, sql.findings, [run]),
+    async findings(db: Queryable, run: string): Promise<LateFinding[]> {
+      return withDates<LateFinding>(await rows(db, sql.findings, [run]), ['firstAt', 'lastAt']);
+    },
   };
 }
 

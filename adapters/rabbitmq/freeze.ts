@@ -102,7 +102,7 @@ export function whyNoPolicy({ info, feeders }: QueuePlan, holding: QueuePolicy |
 /** Takes back, last change first, whatever is still written as changed; harmless to repeat. Answers what it took back. */
 export async function thaw(
   options: Pick<FreezeOptions, 'pool' | 'schema' | 'broker' | 'admin' | 'onStep'> & {
-    /** Undefined = everything of the virtual host. */
+    /** Only the policies of these; users and connections stay as they are. Undefined = everything of the virtual host. */
     readonly groups?: readonly string[] | undefined;
   },
 ): Promise<readonly { readonly step: FreezeStep; readonly target: string; readonly note: string | null }[]> {
@@ -110,7 +110,7 @@ export async function thaw(
   const ledger = createFreezeLedger(schema);
   const thawed: { step: FreezeStep; target: string; note: string | null }[] = [];
   for (const frozen of await ledger.open(pool, broker.vhost)) {
-    if (groups !== undefined && frozen.step !== 'permission' && !groups.includes(frozen.group)) continue;
+    if (groups !== undefined && (frozen.step !== 'policy' || !groups.includes(frozen.group))) continue;
     const { step, target } = frozen;
     const note =
       step === 'policy'

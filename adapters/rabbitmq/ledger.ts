@@ -7,6 +7,7 @@ import { copyData } from '../../src/jobs/copy-rows.js';
 import { createImport } from '../../src/jobs/import.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { quoteSchema } from '../../src/jobs/schema-name.js';
+import { epochMs, withDates } from '../../src/jobs/times.js';
 import type { Books, Totals } from './books.js';
 import type { Outcome } from './mapping.js';
 import { LEDGER_COLUMNS, type PlacedRows, placeRows } from './message-rows.js';
@@ -76,7 +77,7 @@ export type Ledger = ReturnType<typeof createLedger>;
 
 const runColumns = `
   id::text, mode, queues, before, initial::float8 as initial, interrupted, holder, holder_host as "holderHost",
-  holder_pid as "holderPid", lease_expires_at as "leaseExpiresAt", started_at as "startedAt"`;
+  holder_pid as "holderPid", ${epochMs('lease_expires_at')} as "leaseExpiresAt", ${epochMs('started_at')} as "startedAt"`;
 
 export function createLedgerStatements(schema: string) {
   const s = quoteSchema(schema);
@@ -244,6 +245,8 @@ export function createLedger(schema: string) {
   const sql = createLedgerStatements(schema);
   const rows = async <T>(db: Queryable, text: string, values: unknown[]): Promise<T[]> =>
     (await db.query(text, values)).rows as T[];
+  const runs = async (db: Queryable, text: string, values: unknown[]): Promise<RunRow[]> =>
+    withDates<RunRow>(await rows(db, text, values), ['leaseExpiresAt', 'startedAt']);
   const touched = async (db: Queryable, text: string, values: unknown[]): Promise<boolean> =>
     (await db.query(text, values)).rows.length > 0;
 
@@ -271,17 +274,17 @@ export function createLedger(schema: string) {
         leaseMs,
         mode,
       ];
-      return (await rows<RunRow>(db, sql.openRun, values))[0] ?? null;
+      return (await runs(db, sql.openRun, values))[0] ?? null;
     },
 
     async findRun(db: Queryable, key: RunKey) {
-      return (await rows<RunRow>(db, sql.findRun, [key.broker, key.vhost, key.group]))[0] ?? null;
+      return (await runs(db, sql.findRun, [key.broker, key.vhost, key.group]))[0] ?? null;
     },
 
     /** The run under its new holder, or null while `gone` is null and the lease still holds. */
     async takeRun(db: Queryable, id: string, holder: Holder, leaseMs: number, gone: string | null) {
       const values = [id, holder.name, holder.host, holder.pid, leaseMs, gone];
-      return (await rows<RunRow>(db, sql.takeRun, values))[0] ?? null;
+      return (await runs(db, sql.takeRun, values))[0] ?? null;
     },
 
     renew: (db: Queryable, id: string, holder: string, leaseMs: number) =>

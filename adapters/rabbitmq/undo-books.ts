@@ -46,6 +46,13 @@ export function closeUndoBooks(input: UndoBooksInput): UndoBooks {
   };
 }
 
+/** After a rehearsal those that would go are among those that nobody touched. */
+export function withoutGoing(kept: readonly KeptRow[], going: number): KeptRow[] {
+  return kept
+    .map((row) => (row.reason === 'left' ? { ...row, count: row.count - going } : row))
+    .filter(({ count }) => count > 0);
+}
+
 const STAYED: Readonly<Record<KeptRow['reason'], string>> = {
   finished: 'are finished',
   running: 'run at this moment',

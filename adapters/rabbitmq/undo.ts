@@ -13,7 +13,7 @@ import { type Broker, connectBroker } from './broker.js';
 import { createLedger, type Ledger, type RunKey, type RunRow } from './ledger.js';
 import { leaseLost, RunLease } from './run-lease.js';
 import { stableCount } from './totals.js';
-import { closeUndoBooks, type UndoBooks, type UndoBooksInput } from './undo-books.js';
+import { closeUndoBooks, type UndoBooks, type UndoBooksInput, withoutGoing } from './undo-books.js';
 import { drainOpen, groupMissing, held, isTransient, translate, withReason } from './undo-errors.js';
 import { type CandidateFilter, createUndoLedger, type DrainedGroup, type UndoLedger } from './undo-ledger.js';
 import { UndoMessages } from './undo-messages.js';
@@ -329,10 +329,12 @@ class GroupUndo {
   async #books(
     { runs }: DrainedGroup,
     counted: Omit<UndoBooksInput, 'kept' | 'refused' | 'takenMeanwhile' | 'ambiguous'>,
+    stillThere = 0,
   ): Promise<UndoBooks> {
+    const kept = await this.#undo.kept(this.#pool, runs);
     return closeUndoBooks({
       ...counted,
-      kept: await this.#undo.kept(this.#pool, runs),
+      kept: withoutGoing(kept, stillThere),
       refused: this.#refusals.byReason,
       takenMeanwhile: this.#takenMeanwhile,
       ambiguous: this.#run?.initial != null && counted.initial !== this.#run.initial,
@@ -353,8 +355,9 @@ class GroupUndo {
       this.#report();
     });
     const stripped = [...words].map(([word, count]) => ({ word, count }));
-    const counted = { ...NOTHING, moved: this.#moved, remaining: this.#moved };
-    return this.#result(null, false, await this.#books(group, { ...counted, stripped }));
+    const moved = this.#moved;
+    const counted = { ...NOTHING, moved, remaining: moved, stripped };
+    return this.#result(null, false, await this.#books(group, counted, moved));
   }
 
   aborted(): UndoResult {

@@ -9,6 +9,8 @@ import type { CallLike, Effects } from '../effects.js';
 import { declaredIn } from '../origins.js';
 import type { Resolver } from '../resolve.js';
 import { bare, eachNode, eachOwnNode, type Scope } from '../syntax.js';
+import { choicesOf } from './choices.js';
+import type { Idiom } from './idiom.js';
 import { idiomOf } from './idioms.js';
 import type { PoolQuery } from './pool-query.js';
 
@@ -141,6 +143,14 @@ function isShared(root: ts.Expression, members: RegExp | undefined): boolean {
   return name === undefined || members === undefined || members.test(name);
 }
 
+/** Where another transaction can be begun in one, its statements and the job still commit together with that one's. */
+function mayBeTransaction(root: ts.Expression, library: Idiom, resolver: Resolver): boolean {
+  return choicesOf(root, resolver).some((e) => {
+    const role = resolver.roleOf(e);
+    return role !== undefined && idiomOf(role.pkg) === library && library.wrap?.roots.has(role.what) !== true;
+  });
+}
+
 function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuery | undefined {
   const handed = ts.isCallExpression(node) ? handedRoot(node, resolver, effects) : undefined;
   if (handed !== undefined) return handed;
@@ -175,6 +185,7 @@ function queryOf(node: CallLike, resolver: Resolver, effects: Effects): PoolQuer
         if (library.wrap?.join?.(node, '') === undefined && library.wrap?.join !== undefined)
           return undefined;
         if (!isShared(e, library.wrap?.members?.[what])) return undefined;
+        if (library.wrap?.flat === true && mayBeTransaction(e, library, resolver)) return undefined;
         const sql = writes ? 'write' : 'read';
         return {
           call: node,

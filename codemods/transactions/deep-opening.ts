@@ -38,7 +38,7 @@ export interface Refusal {
 
 const METHODS = ['inTransaction', 'withTransaction', 'runInTransaction'];
 
-const refuse = (why: string): Refusal => ({ why });
+export const refuse = (why: string): Refusal => ({ why });
 
 export function isRefusal<T extends object>(found: T | Refusal): found is Refusal {
   return 'why' in found;
@@ -81,6 +81,13 @@ export class Openings {
   }
 
   // ── a constant of a module ──
+
+  isOfModule(root: ts.Expression): boolean {
+    const e = unwrapped(root);
+    const symbol = ts.isIdentifier(e) ? this.checker.getSymbolAtLocation(e) : undefined;
+    const declaration = unaliased(this.checker, symbol)?.valueDeclaration;
+    return declaration !== undefined && moduleStatement(declaration) !== undefined;
+  }
 
   private named(call: ts.CallExpression, root: ts.Identifier): Opening | Refusal {
     const symbol = this.checker.getSymbolAtLocation(root);

@@ -6,41 +6,28 @@
  */
 
 import { ts } from 'ts-morph';
-import type { Callers, Family } from '../callers.js';
+import type { Callers } from '../callers.js';
 import type { TextEdit } from '../edits.js';
 import { type Effects, isWrite } from '../effects.js';
 import type { HandleType } from '../handle-types.js';
 import type { Resolver } from '../resolve.js';
 import type { Rethrows } from '../rethrow.js';
-import type { Role } from '../roles.js';
-import { bare, eachNode, type Fn, ownCalls, type Scope } from '../syntax.js';
+import { eachNode, type Fn, ownCalls, type Scope } from '../syntax.js';
 import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shapes.js';
 import { waits } from '../waits.js';
 import type { Asking } from './asking.js';
-import { autocommits } from './autocommit.js';
 import { DeepBodies } from './deep-body.js';
-import { canWrite, isRefusal, type Opening, Openings, type Refusal } from './deep-opening.js';
+import { canWrite, isRefusal, type Opening, Openings, type Refusal, refuse } from './deep-opening.js';
+import { DeepPaths, isOptionalChain, type Path } from './deep-path.js';
+import { TakenHandles } from './deep-taken.js';
 import { ANY, type DownForm, downForm, rootTypeOf, whyNoForm } from './deep-types.js';
 import type { PoolQuery } from './pool-query.js';
 import type { Key } from './scope.js';
 import type { Strays } from './strays.js';
 
-const MAX_DEPTH = 4;
-const HANDLES = new Set(['trx', 'tx', 'part', 'runner', 'manager', 'transaction', 'em', 'task', 'client']);
-
-interface Path {
-  readonly family: Family;
-  readonly fn: Fn;
-  /** The calls that go deeper, all of them of the same function; none where the queries are. */
-  readonly nexts: readonly ts.CallExpression[];
-  readonly queries: readonly PoolQuery[];
-}
-
-const refuse = (why: string): Refusal => ({ why });
-
 export class DeepWrites {
   private readonly openings: Openings;
-  private readonly bodies: DeepBodies;
+  private readonly paths: DeepPaths;
   private readonly found = new Map<ts.CallExpression, PoolQuery | Refusal | undefined>();
 
   constructor(
@@ -49,13 +36,15 @@ export class DeepWrites {
     private readonly effects: Effects,
     key: Key,
     isPlain: (node: ts.Node) => boolean,
-    private readonly isSelected: (file: ts.SourceFile) => boolean,
+    isSelected: (file: ts.SourceFile) => boolean,
     asking: Asking,
     strays: Strays,
     private readonly rethrows: Rethrows,
   ) {
     this.openings = new Openings(resolver, isSelected);
-    this.bodies = new DeepBodies(resolver, key, isPlain, asking, strays, rethrows);
+    const bodies = new DeepBodies(resolver, key, isPlain, asking, strays, rethrows);
+    const taken = new TakenHandles(resolver, effects);
+    this.paths = new DeepPaths(resolver, callers, effects, bodies, taken, rethrows, isSelected);
   }
 
   /** Calls of a function that write through others, as statements on the pool that these use. */
@@ -86,14 +75,14 @@ export class DeepWrites {
     if (!waits(this.rethrows.outer(call))) return refuse('nobody waits for it');
     if (call.arguments.some(ts.isSpreadElement)) return refuse('its arguments are spread');
     if (isOptionalChain(call)) return refuse('it may not be called at all');
-    const path = this.pathOf(call, 0);
+    const path = this.paths.of(call);
     if (isRefusal(path)) return path;
     const last = path.at(-1)?.queries[0];
     const form = last === undefined ? undefined : downForm(last);
     if (last === undefined || form === undefined) return refuse(whyNoForm(last ?? {}));
     const deep = this.deep(call, path, form);
     if (isRefusal(deep)) return deep;
-    const open = deep.instead ? undefined : path.find((p) => !this.isFree(p));
+    const open = deep.instead ? undefined : path.find((p) => p.taken === undefined && !this.isFree(p));
     if (open !== undefined)
       return refuse(`${open.family.name} may be called with more arguments, or as a value`);
     const { argument, root, ...rest } = deep;
@@ -113,102 +102,6 @@ export class DeepWrites {
       all.every((c) => c.arguments.length <= index && !c.arguments.some(ts.isSpreadElement)) &&
       this.callers.leaveOut(family, index)
     );
-  }
-
-  // ── the way to the statements ──
-
-  private pathOf(call: ts.CallExpression, depth: number): Path[] | Refusal {
-    const callee = this.resolver.calleeOf(call);
-    if (callee.kind !== 'own') return refuse(`${call.getText().slice(0, 60)} cannot be handed a transaction`);
-    if (depth > MAX_DEPTH) return refuse('it is too far away');
-    if (callee.foreign === true) return refuse('a container may put another class there');
-    const writing = callee.fns.filter((fn) => fn.body !== undefined && this.effects.of(fn.body).length > 0);
-    const [fn] = writing;
-    const family = fn === undefined ? undefined : this.callers.familyOf(fn);
-    if (fn?.body === undefined || family === undefined) return refuse('it has no name');
-    if (writing.length > 1 || family.bodies.length > 1)
-      return refuse(`${family.name} has several implementations`);
-    const taken = this.handleOf(fn);
-    if (taken !== undefined)
-      return refuse(`${family.name} takes a transaction already (${taken}): open one, and hand it over`);
-    const fixed = this.fixedBy(fn, family);
-    if (fixed !== undefined) return refuse(fixed);
-    const queries = this.queriesIn(fn);
-    const spine = new Set<ts.Node>(queries.flatMap((q) => [q.call, ...(q.spine ?? [])]));
-    const writes = ownCalls(fn.body).filter((c) => !spine.has(c) && this.effects.ofCall(c).length > 0);
-    const target = writes[0] === undefined ? undefined : this.targetOf(writes[0]);
-    // What the same function reads belongs to the same transaction.
-    const nexts = ownCalls(fn.body).filter(
-      (c) => writes.includes(c) || (target !== undefined && this.targetOf(c) === target),
-    );
-    const other = this.bodies.otherIn(fn, queries, spine, nexts);
-    if (other !== undefined) return refuse(other);
-    const [next] = nexts;
-    if (next === undefined) {
-      const apart = this.bodies.apart(queries);
-      return apart === undefined ? [{ family, fn, nexts: [], queries }] : refuse(apart);
-    }
-    if (
-      queries.length > 0 ||
-      nexts.some((c) => this.targetOf(c) !== target || receiverOf(c) !== receiverOf(next))
-    )
-      return refuse(`${family.name} writes in more than one way`);
-    for (const c of nexts) {
-      if (!waits(this.rethrows.outer(c)))
-        return refuse(`${family.name} does not wait for ${c.expression.getText()}`);
-      if (c.arguments.some(ts.isSpreadElement) || isOptionalChain(c))
-        return refuse(`${c.getText().slice(0, 60)} cannot be handed anything`);
-    }
-    const rest = this.pathOf(next, depth + 1);
-    return isRefusal(rest) ? rest : [{ family, fn, nexts, queries: [] }, ...rest];
-  }
-
-  private targetOf(call: ts.CallExpression): Fn | undefined {
-    const callee = this.resolver.calleeOf(call);
-    return callee.kind === 'own' && callee.fns.length === 1 ? callee.fns[0] : undefined;
-  }
-
-  /** A parameter for a transaction that may be left out: `t?: QueryRunner`, also in an object. */
-  private handleOf(fn: Fn): string | undefined {
-    const isHandle = (type: ts.TypeNode | undefined, name: ts.Node): boolean => {
-      const role =
-        (type === undefined ? undefined : this.resolver.roleOfAnnotation(type)) ??
-        (ts.isIdentifier(name) ? this.resolver.roleOf(name) : undefined);
-      return role !== undefined && isHandleRole(role);
-    };
-    for (const { type, name, questionToken, initializer } of fn.parameters) {
-      if ((questionToken ?? initializer) !== undefined && isHandle(type, name)) return name.getText();
-      const members = type !== undefined && ts.isTypeLiteralNode(type) ? type.members : [];
-      for (const member of members) {
-        if (!ts.isPropertySignature(member) || member.questionToken === undefined) continue;
-        if (isHandle(member.type, member.name)) return member.name.getText();
-      }
-    }
-    return undefined;
-  }
-
-  /** An optional parameter suits callers that do not know it, not those that hand on what they have by position. */
-  private fixedBy(fn: Fn, family: Family): string | undefined {
-    const [hard] = family.obstacles.filter((o) => o.code !== 'public-export' && !family.unseen.has(o));
-    if (hard !== undefined) return `${hard.code}: ${hard.what}`;
-    const list = [...family.bodies, ...family.declarations];
-    if (list.some((s) => s.parameters.some((p) => p.dotDotDotToken !== undefined)))
-      return `${family.name} takes any number of arguments`;
-    if (list.some((s) => s.parameters[0]?.name.getText() === 'this')) return `${family.name} names its this`;
-    if (new Set(list.map((s) => s.parameters.length)).size > 1)
-      return `${family.name} is declared with other parameters, too`;
-    if (fn.asteriskToken !== undefined) return `${family.name} is a generator`;
-    const outside = list.find((s) => !this.isSelected(s.getSourceFile()));
-    return outside === undefined
-      ? undefined
-      : `${this.resolver.analysis.pathOf(outside.getSourceFile())} is not among the paths`;
-  }
-
-  private queriesIn(fn: Fn): PoolQuery[] {
-    const queries: PoolQuery[] = ownCalls(fn)
-      .flatMap((c) => this.effects.pgQuery(c) ?? [])
-      .filter((q) => q.helper === undefined);
-    return queries.length > 0 ? queries : autocommits(fn, this.resolver, this.effects);
   }
 
   // ── what changes ──
@@ -240,7 +133,7 @@ export class DeepWrites {
     const changes = this.changes(path, first, form);
     if (isRefusal(changes)) return changes;
     const [top] = path;
-    const index = top?.fn.parameters.length ?? 0;
+    const index = top === undefined ? 0 : indexOf(top);
     return { ...common, index, instead: false, threading: { ...nothing, additions, ...changes } };
   }
 
@@ -260,8 +153,13 @@ export class DeepWrites {
       root,
       opening: this.openings.of(call, path, root.handle, root.what ?? '', form),
     }));
-    for (const { opening } of found) if (isRefusal(opening)) return opening;
-    const [{ root, opening } = { root: first, opening: refuse('its write was not found') }] = found;
+    // A class of a module has a name, if not here: it is enough that one of them is called by its own.
+    const nameless = found.find(
+      ({ root, opening }) => isRefusal(opening) && !this.openings.isOfModule(root.handle),
+    );
+    const [one] = found.filter(({ opening }) => !isRefusal(opening));
+    const { root, opening } = nameless ??
+      one ?? { root: first, opening: found[0]?.opening ?? refuse('its write was not found') };
     return isRefusal(opening) ? opening : { root, opening };
   }
 
@@ -270,13 +168,18 @@ export class DeepWrites {
     first: PoolQuery,
     form: DownForm,
   ): Pick<Threading, 'parameters' | 'arguments' | 'replacements'> | Refusal {
+    const fresh = path.filter((p) => p.taken === undefined);
+    if (fresh.length === 0) return { parameters: [], arguments: [], replacements: [] };
     const queries = path.at(-1)?.queries ?? [];
     const members = [...new Set(queries.flatMap((q) => memberOf(q.handle, form) ?? []))];
-    const signatures = path.flatMap((p) => [p.fn, ...p.family.declarations]);
+    const signatures = fresh.flatMap((p) => [p.fn, ...p.family.declarations]);
     const type =
       form.parameter(rootTypeOf(first.handle, this.resolver.analysis), members, first.pkg) ??
       untyped(signatures);
     if (type === undefined) return refuse(`the type of ${first.handle.getText()} cannot be written`);
+    const there = path.find((p) => p.taken !== undefined);
+    if (there?.taken !== undefined && !isSame(type, there.taken.parameter))
+      return refuse(`${there.taken.parameter.getText()} may not take what it would be handed`);
     const { checker } = this.resolver.analysis;
     const unwritable = signatures.find((s) => !canWrite(type, s.getSourceFile(), checker));
     if (unwritable !== undefined)
@@ -286,13 +189,16 @@ export class DeepWrites {
     const names = new Map(path.map((p) => [p.fn, freeName(p.fn, form.names)]));
     const what = first.what ?? '';
     return {
-      parameters: path.flatMap((p) => this.parametersOf(p, names.get(p.fn) ?? '', type, first, form)),
+      parameters: fresh.flatMap((p) => this.parametersOf(p, names.get(p.fn) ?? '', type, first, form)),
       arguments: path.flatMap((p, at): NewArgument[] => {
-        const index = path[at + 1]?.fn.parameters.length;
-        if (index === undefined) return [];
+        const next = path[at + 1];
+        if (next === undefined || p.taken !== undefined) return [];
+        const index = indexOf(next);
         return p.nexts.map((call) => ({ call, index, text: names.get(p.fn) ?? '', awaits: false }));
       }),
-      replacements: queries.map((q) => told(q, what, names.get(path.at(-1)?.fn as Fn) ?? '', form)),
+      replacements: (there === undefined ? queries : []).map((q) =>
+        told(q, what, names.get(path.at(-1)?.fn as Fn) ?? '', form),
+      ),
     };
   }
 
@@ -376,29 +282,20 @@ function memberOf(root: ts.Expression, form: DownForm): string | undefined {
   return ts.isPropertyAccessExpression(parent) && parent.expression === root ? parent.name.text : undefined;
 }
 
-/** Of a transaction, or of what one is open on. */
-function isHandleRole({ pkg, what }: Role): boolean {
-  return HANDLES.has(what) && (what !== 'client' || pkg === 'pg');
+/** Where a function gets the transaction. */
+function indexOf({ taken, fn }: Path): number {
+  return taken?.index ?? fn.parameters.length;
+}
+
+/** Whether a new parameter would be declared as the one that it is handed on to. */
+function isSame({ type, need }: HandleType, { type: declared }: ts.ParameterDeclaration): boolean {
+  return declared === undefined || declared.getText() === type.replaceAll('*', need?.name ?? '*');
 }
 
 /** JavaScript gets along without. */
 function untyped(signatures: readonly ts.SignatureDeclaration[]): HandleType | undefined {
   const isScript = signatures.every((s) => /\.[cm]?jsx?$/.test(s.getSourceFile().fileName));
   return isScript ? ANY : undefined;
-}
-
-function receiverOf(call: ts.CallExpression): string {
-  const target = bare(call.expression);
-  return ts.isPropertyAccessExpression(target) ? target.expression.getText() : '';
-}
-
-function isOptionalChain(call: ts.CallExpression): boolean {
-  for (let e: ts.Expression = call; ; ) {
-    if ((ts.isCallExpression(e) || ts.isPropertyAccessExpression(e)) && e.questionDotToken !== undefined)
-      return true;
-    if (!ts.isCallExpression(e) && !ts.isPropertyAccessExpression(e)) return false;
-    e = bare(e.expression);
-  }
 }
 
 function freeName(fn: Fn, names: readonly string[]): string {

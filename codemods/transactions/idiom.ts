@@ -27,6 +27,8 @@ export interface WrapShape {
   readonly adapted?: (root: string, what: string, handle: string, isTyped: boolean) => string;
   /** Members of a root that a transaction has as well, by role; others are about the connection. Default: all. */
   readonly members?: Readonly<Record<string, RegExp>>;
+  /** A transaction has none of its own inside: to begin one there is an error. */
+  readonly flat?: true;
   /** What a root is called inside: most are the handle itself. */
   readonly inside?: (root: string, what: string, handle: string) => string;
 }

@@ -41,6 +41,7 @@ export const kysely: Idiom = {
   executed: true,
   wrap: {
     roots: new Set(['db']),
+    flat: true,
     members: { db: /^(?!(?:connection|destroy)$)/ },
     handed: { 'raw.execute': 0 },
     names: ['trx', 'tx', 'transaction'],

@@ -5,13 +5,13 @@ import type { LateFinding } from '../../adapters/rabbitmq/bridge-ledger.js';
 import type { QueueStanding } from '../../adapters/rabbitmq/intake.js';
 import type { ConnectedPublisher } from '../../adapters/rabbitmq/management.js';
 import type { GroupPlan, QueuePlan } from '../../adapters/rabbitmq/topology.js';
-import { invalid } from '../check.js';
 import { EXIT } from '../errors.js';
 import { createBridgeMetrics } from './bridge-metrics.js';
 import { type Context, printable, run } from './context.js';
 import { hearEnd } from './end-signals.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson, table } from './output.js';
+import { wholeOption } from './whole-option.js';
 
 interface BridgeFlags extends MetricsFlags {
   readonly group?: string[];
@@ -152,9 +152,7 @@ function watchPublishers(
 
 function checkIdle(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
-  const ms = Number(text);
-  if (/^\d{1,9}$/.test(text) && ms >= 100 && ms <= MAX_IDLE_MS) return ms;
-  throw invalid('--idle-exit-ms', `a whole number of milliseconds from 100 to ${MAX_IDLE_MS}`);
+  return wholeOption(text, '--idle-exit-ms', 100, MAX_IDLE_MS, 'a whole number of milliseconds');
 }
 
 function report(context: Context, result: BridgeResult, connections: readonly ConnectedPublisher[]): void {

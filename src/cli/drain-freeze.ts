@@ -93,6 +93,7 @@ export async function thawDrain(context: Context, options: ThawCommandOptions): 
     if (admin === null) throw unreachable();
     const thawed = await thaw({ pool, schema: context.schema, broker, admin, groups: options.group });
     if (context.json) printJson({ thawed });
+    else if (thawed.length === 0) print('No queue of these groups is frozen by a policy.');
     else {
       print(
         table(

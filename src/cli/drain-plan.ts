@@ -1,11 +1,11 @@
 /** What `unbroker drain plan` does: shows which rows the messages at the head of each queue would become. */
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
 import { type GroupSample, planSamples, type QueueSample } from '../../adapters/rabbitmq/plan.js';
-import { invalid } from '../check.js';
 import { type Context, printable } from './context.js';
 import { chooseGroups } from './drain-run.js';
 import { lookAround } from './drain-survey.js';
 import { print, printJson, table } from './output.js';
+import { wholeOption } from './whole-option.js';
 
 export interface PlanCommandOptions {
   readonly group?: string[];
@@ -16,10 +16,7 @@ export interface PlanCommandOptions {
 const MAX_SAMPLE = 100;
 
 export async function planDrain(context: Context, options: PlanCommandOptions): Promise<undefined> {
-  const sample = Number(options.sample);
-  if (!/^\d{1,3}$/.test(options.sample) || sample < 1 || sample > MAX_SAMPLE) {
-    throw invalid('--sample', `a whole number of messages from 1 to ${MAX_SAMPLE}`);
-  }
+  const sample = wholeOption(options.sample, '--sample', 1, MAX_SAMPLE, 'a whole number of messages');
   const { seen, rules, amqpUrl } = await lookAround(context);
   const groups = chooseGroups(seen.groups, options.group);
   const broker = await connectBroker(amqpUrl);

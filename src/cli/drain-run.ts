@@ -20,6 +20,7 @@ import { createProgress } from './drain-progress.js';
 import { lookAround, refuseSecrets } from './drain-survey.js';
 import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
+import { wholeOption } from './whole-option.js';
 
 export interface RunOptions {
   readonly group?: string[];
@@ -184,9 +185,7 @@ function refuseObstacles(groups: readonly GroupPlan[]): void {
 
 export function checkRate(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
-  const rate = Number(text);
-  if (/^\d{1,7}$/.test(text) && rate >= 1 && rate <= MAX_RATE) return rate;
-  throw invalid('--rate', `a whole number of messages per second from 1 to ${MAX_RATE}`);
+  return wholeOption(text, '--rate', 1, MAX_RATE, 'a whole number of messages per second');
 }
 
 function checkChoice(text: string): 'stop' | 'keep' | 'absorb' {

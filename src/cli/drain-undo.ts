@@ -74,7 +74,7 @@ export async function undoDrain(context: Context, options: UndoCommandOptions): 
   } finally {
     hearNoMore();
   }
-  report(context, results);
+  report(context, results, frozenQueues(seen, drained));
   if (stop.signal.aborted) return EXIT.interrupted;
   return results.every(({ books }) => books.balanced) ? EXIT.ok : EXIT.unbalanced;
 }
@@ -129,6 +129,18 @@ function refuseDroppers(seen: Survey | null, names: readonly string[]): void {
   );
 }
 
+/** By group: queues that a freeze keeps from taking anything, what comes back included. */
+function frozenQueues(
+  seen: Survey | null,
+  drained: readonly { readonly group: string; readonly queues: readonly string[] }[],
+): ReadonlyMap<string, readonly string[]> {
+  const closed = (seen?.groups ?? [])
+    .flatMap(({ queues }) => queues)
+    .filter(({ info }) => info.maxLength === 0 && info.overflow?.startsWith('reject-publish'))
+    .map(({ name }) => name);
+  return new Map(drained.map(({ group, queues }) => [group, closed.filter((name) => queues.includes(name))]));
+}
+
 /** By the group's name or by a queue in it. */
 export function chooseNames(
   drained: readonly { readonly group: string; readonly queues: readonly string[] }[],
@@ -149,9 +161,14 @@ export function chooseNames(
   return [...new Set(chosen)];
 }
 
-function report(context: Context, results: readonly UndoResult[]): void {
+function report(
+  context: Context,
+  results: readonly UndoResult[],
+  frozen: ReadonlyMap<string, readonly string[]>,
+): void {
   if (context.json) {
-    printJson({ groups: results, balanced: results.every(({ books }) => books.balanced) });
+    const balanced = results.every(({ books }) => books.balanced);
+    printJson({ groups: results, balanced, frozen: results.flatMap(({ group }) => frozen.get(group) ?? []) });
     return;
   }
   if (results.length === 0) {
@@ -186,6 +203,11 @@ function report(context: Context, results: readonly UndoResult[]): void {
     }
     for (const [reason, count] of Object.entries(books.refused)) {
       print(`${name}: ${count} messages stay: ${reason.replaceAll('-', ' ')}.`);
+    }
+    for (const queue of frozen.get(group) ?? []) {
+      print(
+        `${name}: ${printable(queue)} is frozen and takes nothing back: unbroker drain thaw --group ${name}, then undo again.`,
+      );
     }
     if (dryRun) print(`${name}: a dry run; nothing was published, nothing was written.`);
     if (interrupted) print(`${name}: stopped at a batch end; run the same command again to go on.`);

@@ -8,6 +8,7 @@ import { type Act, createOperations, type Operation } from '../operations.js';
 import { type Context, printable, run } from './context.js';
 import { actor, audit, type BulkOptions, bulk, checkState, resume, withFilter } from './jobs-bulk.js';
 import { print, printJson, table } from './output.js';
+import { wholeOption } from './whole-option.js';
 
 interface ListOptions {
   readonly state?: string;
@@ -56,7 +57,11 @@ export function jobsCommand(): Command {
     .option('--limit <n>', '1 to 1000', '50')
     .action(
       run((context, { limit, before }: { limit: string; before?: string }) =>
-        audit(context, checkCount(limit, '--limit', 1_000), before === undefined ? null : checkId(before)),
+        audit(
+          context,
+          wholeOption(limit, '--limit', 1, 1_000),
+          before === undefined ? null : checkId(before),
+        ),
       ),
     );
   return jobs;
@@ -68,7 +73,7 @@ async function list(context: Context, options: ListOptions): Promise<undefined> 
     ...(options.kind === undefined ? {} : { kind: options.kind }),
     ...(options.source === undefined ? {} : { source: options.source }),
     ...(options.before === undefined ? {} : { beforeId: checkId(options.before) }),
-    limit: checkCount(options.limit, '--limit', 1_000),
+    limit: wholeOption(options.limit, '--limit', 1, 1_000),
   };
   const found = await context.store.list(await context.migratedPool(), filter);
   if (context.json) {
@@ -136,7 +141,7 @@ async function retry(
   ids: string[],
   options: BulkOptions & { attempts: string },
 ): Promise<number> {
-  const attempts = checkCount(options.attempts, '--attempts', 1_000);
+  const attempts = wholeOption(options.attempts, '--attempts', 1, 1_000);
   return actOn(context, 'retry', ids, options, { attempts });
 }
 
@@ -182,10 +187,4 @@ async function actOn(
 function checkId(id: string): string {
   if (/^[1-9]\d{0,17}$/.test(id)) return id;
   throw invalid('The job id', 'a positive whole number, as unbroker jobs list prints it');
-}
-
-function checkCount(text: string, name: string, max: number): number {
-  const count = Number(text);
-  if (/^\d{1,6}$/.test(text) && count >= 1 && count <= max) return count;
-  throw invalid(name, `a whole number from 1 to ${max}`);
 }

@@ -4,6 +4,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import type { Metrics } from '../jobs/worker-metrics.js';
 import { type MetricsServer, serveMetrics } from '../metrics-server.js';
 import type { Context } from './context.js';
+import { wholeOption } from './whole-option.js';
 
 export interface MetricsFlags {
   readonly metricsPort?: string;
@@ -35,12 +36,7 @@ export async function openMetrics(
 
 /** `name` is the option's. */
 export function portOf(text: string, name: string): number {
-  const port = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
-  if (port <= 65_535) return port;
-  throw new UnbrokerError('config-invalid', `${name} is not valid`, {
-    hint: 'It must be a whole number from 0 to 65535.',
-    exitStatus: EXIT.badInput,
-  });
+  return wholeOption(text, name, 0, 65_535);
 }
 
 export function cannotListen(error: unknown): unknown {

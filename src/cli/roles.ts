@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { checkSchema } from '../migrate.js';
 import { ROLES, type RoleNames, roleSql } from '../roles.js';
+import { inTransaction } from '../transaction.js';
 import { type Context, run } from './context.js';
 import { print, printJson } from './output.js';
 
@@ -50,17 +51,14 @@ async function roles(context: Context, options: RolesOptions): Promise<undefined
 }
 
 async function apply(context: Context, statements: readonly string[]): Promise<void> {
-  const client = await context.pool(1).connect();
+  const pool = context.pool(1);
   try {
-    await checkSchema(client, context.schema);
-    await client.query('begin');
-    for (const text of statements) await client.query(text);
-    await client.query('commit');
+    await checkSchema(pool, context.schema);
+    await inTransaction(pool, async (db) => {
+      for (const text of statements) await db.query(text);
+    });
   } catch (error) {
-    await client.query('rollback').catch(() => undefined);
     throw refused(error);
-  } finally {
-    client.release();
   }
 }
 

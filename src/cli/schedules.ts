@@ -9,6 +9,7 @@ import { createSchedules, never, type ScheduleOptions, type Schedules } from '..
 import { type Context, run } from './context.js';
 import { print, printJson, table } from './output.js';
 import { readBounded } from './read-bounded.js';
+import { wholeOption } from './whole-option.js';
 
 interface ListOptions {
   readonly kind?: string;
@@ -93,7 +94,7 @@ async function list(context: Context, options: ListOptions): Promise<undefined> 
     ...(options.kind === undefined ? {} : { kind: options.kind }),
     ...(options.source === undefined ? {} : { source: options.source }),
     ...(options.after === undefined ? {} : { afterName: options.after }),
-    limit: checkWhole(options.limit, '--limit', 1, 1_000),
+    limit: wholeOption(options.limit, '--limit', 1, 1_000),
   });
   if (context.json) return void printJson({ schedules: found });
   const rows = found.map((s) => [s.name, s.kind, s.cron, s.timeZone, s.misfire, stateOf(s), s.nextRunAt]);
@@ -117,10 +118,10 @@ async function create(context: Context, name: string, options: CreateOptions): P
     ...(payloadFile === undefined ? {} : { payloadText: readPayload(payloadFile) }),
     ...(priority === undefined
       ? {}
-      : { priority: checkWhole(priority, '--priority', LIMITS.minPriority, LIMITS.maxPriority) }),
+      : { priority: wholeOption(priority, '--priority', LIMITS.minPriority, LIMITS.maxPriority) }),
     ...(maxAttempts === undefined
       ? {}
-      : { maxAttempts: checkWhole(maxAttempts, '--max-attempts', 1, LIMITS.maxAttempts) }),
+      : { maxAttempts: wholeOption(maxAttempts, '--max-attempts', 1, LIMITS.maxAttempts) }),
     ...(startAt === undefined ? {} : { startAt: checkTime(startAt, '--start-at') }),
     ...(endAt === undefined ? {} : { endAt: checkTime(endAt, '--end-at') }),
     ...(paused === undefined ? {} : { paused }),
@@ -164,7 +165,7 @@ async function remove(context: Context, name: string): Promise<undefined> {
 }
 
 async function next(context: Context, name: string | undefined, options: NextOptions): Promise<undefined> {
-  const count = checkWhole(options.count, '--count', 1, 1_000);
+  const count = wholeOption(options.count, '--count', 1, 1_000);
   if ((name === undefined) === (options.cron === undefined)) {
     throw invalid('schedules next', 'given the name of a schedule, or --cron');
   }
@@ -216,12 +217,6 @@ function checkKind(kind: string): string {
   if (kind.length >= 1 && kind.length <= LIMITS.kindLength && kind.isWellFormed() && !kind.includes('\u0000'))
     return kind;
   throw invalid('--kind', `1 to ${LIMITS.kindLength} characters`);
-}
-
-function checkWhole(text: string, name: string, min: number, max: number): number {
-  const number = Number(text);
-  if (/^-?\d{1,6}$/.test(text) && number >= min && number <= max) return number;
-  throw invalid(name, `a whole number from ${min} to ${max}`);
 }
 
 /** With a zone: a time without one means something else on each machine. */

@@ -4,6 +4,7 @@ import { runSeamRule, type SeamFinding } from '../cutover/seam.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, run } from './context.js';
 import { print, printJson, table } from './output.js';
+import { wholeOption } from './whole-option.js';
 
 interface SeamOptions {
   readonly rule?: string;
@@ -21,12 +22,12 @@ export function seamCommand(): Command {
 /** Exit 3 when rows are missing: the books do not balance. */
 async function seam(context: Context, options: SeamOptions): Promise<number> {
   const rules = selectRules(context, options.rule);
-  const limit = /^\d{1,5}$/.test(options.limit) ? Number(options.limit) : 20;
+  const limit = wholeOption(options.limit, '--limit', 1, 10_000);
   const client = await context.pool().connect();
   const findings: SeamFinding[] = [];
   try {
     for (const rule of rules) {
-      findings.push(await runSeamRule(client, rule, { schema: context.schema, limit: Math.max(1, limit) }));
+      findings.push(await runSeamRule(client, rule, { schema: context.schema, limit }));
     }
   } finally {
     client.release();

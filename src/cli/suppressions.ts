@@ -8,6 +8,7 @@ import { type Context, run } from './context.js';
 import { actor } from './jobs-bulk.js';
 import { print, printJson, table } from './output.js';
 import { readBounded } from './read-bounded.js';
+import { wholeOption } from './whole-option.js';
 
 interface ListOptions {
   readonly channel?: string;
@@ -55,9 +56,7 @@ export function suppressionsCommand(): Command {
 const channelOf = (text: string): Channel => oneOf(...CHANNELS)(text, '--channel') as Channel;
 
 async function list(context: Context, { channel, after, limit }: ListOptions): Promise<undefined> {
-  const count = /^\d{1,4}$/.test(limit) ? Number(limit) : 0;
-  if (count < 1 || count > SUPPRESSION_LIMITS.page)
-    throw invalid('--limit', `a whole number from 1 to ${SUPPRESSION_LIMITS.page}`);
+  const count = wholeOption(limit, '--limit', 1, SUPPRESSION_LIMITS.page);
   const of = channel === undefined ? undefined : channelOf(channel);
   if (after !== undefined && of === undefined) throw invalid('--after', 'given with --channel');
   const behind = after === undefined || of === undefined ? {} : { after: { channel: of, recipient: after } };

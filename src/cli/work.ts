@@ -14,6 +14,7 @@ import { hearEnd } from './end-signals.js';
 import { loadModule, reason } from './load-module.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
+import { wholeOption } from './whole-option.js';
 
 interface WorkOptions extends MetricsFlags {
   readonly concurrency?: string;
@@ -112,16 +113,13 @@ function workerSettings(context: Context, options: WorkOptions) {
     settings.leaseMs = parseDuration(options.lease, '--lease', bounds.min, bounds.max);
   if (options.grace !== undefined)
     settings.graceMs = parseDuration(options.grace, '--grace', grace.min, grace.max);
-  if (options.concurrency !== undefined) {
-    const count = /^\d{1,5}$/.test(options.concurrency) ? Number(options.concurrency) : 0;
-    if (count < concurrency.min || count > concurrency.max) {
-      throw new UnbrokerError('config-invalid', '--concurrency is not valid', {
-        hint: `It must be a whole number from ${concurrency.min} to ${concurrency.max}.`,
-        exitStatus: EXIT.badInput,
-      });
-    }
-    settings.concurrency = count;
-  }
+  if (options.concurrency !== undefined)
+    settings.concurrency = wholeOption(
+      options.concurrency,
+      '--concurrency',
+      concurrency.min,
+      concurrency.max,
+    );
   return settings;
 }
 

@@ -363,7 +363,6 @@ export function judgeSettings(rows: readonly { readonly name: string; readonly v
 /** What a role or a database may say of its sessions that this package, or the driver below it, was not made for. */
 function sessionFindings(values: ReadonlyMap<string, string>): Finding[] {
   const isolation = values.get('default_transaction_isolation') ?? 'read committed';
-  const dateStyle = values.get('DateStyle') ?? 'ISO';
   const digits = Number(values.get('extra_float_digits') ?? 1);
   return [
     finding(
@@ -371,12 +370,6 @@ function sessionFindings(values: ReadonlyMap<string, string>): Finding[] {
       /^read (un)?committed$/.test(isolation) ? 'ok' : 'warn',
       isolation,
       "Run: alter role … set default_transaction_isolation = 'read committed' for the workers’ role: claims, ends and checkpoints that meet are else refused and asked again.",
-    ),
-    finding(
-      'setting-datestyle',
-      dateStyle.startsWith('ISO') ? 'ok' : 'bad',
-      dateStyle.startsWith('ISO') ? dateStyle : `${dateStyle}: the driver reads every date as none`,
-      "Run: alter role … set datestyle = 'ISO' for the roles of workers, callers and operators.",
     ),
     finding(
       'setting-float-digits',

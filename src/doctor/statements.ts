@@ -123,7 +123,7 @@ select pg_notification_queue_usage() as used`,
 select name, reset_val as value
 from pg_settings
 where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 'TimeZone', 'statement_timeout',
-               'default_transaction_isolation', 'DateStyle', 'extra_float_digits')`,
+               'default_transaction_isolation', 'extra_float_digits')`,
 
     /** Connections of clients, and how many there may be. */
     connections: `

@@ -1,5 +1,6 @@
 /** What a statement answers, and JSON as a parameter of one. For the stores, which know what was asked. */
-import type { Queryable } from './job.js';
+import type { Job, Queryable } from './job.js';
+import { withDates } from './times.js';
 
 export const json = (value: unknown): string | null =>
   value === undefined || value === null ? null : JSON.stringify(value);
@@ -7,6 +8,11 @@ export const json = (value: unknown): string | null =>
 export async function rows<T>(db: Queryable, text: string, values: unknown[]): Promise<T[]> {
   const answer = await db.query(text, values);
   return answer.rows as T[];
+}
+
+/** Of a statement with `jobColumns`. */
+export async function jobsOf(db: Queryable, text: string, values: unknown[]): Promise<Job[]> {
+  return withDates<Job>(await rows(db, text, values), ['runAt', 'lockedUntil', 'createdAt', 'finishedAt']);
 }
 
 export async function returnedIds(db: Queryable, text: string, values: unknown[]): Promise<string[]> {

@@ -14,32 +14,32 @@ export interface Saying {
 
 /** [what it means, the next step] by SQLSTATE. */
 const MEANINGS: Readonly<Record<string, readonly [meaning: string, next: string]>> = {
-  '53100': ['the disk of the database is full', 'free space there: nothing is claimed or ended until then'],
-  '53200': ['the database is out of memory', 'give it more, or lower work_mem and max_connections'],
+  '53100': ['the disk of the database is full', 'Free space there: nothing is claimed or ended until then'],
+  '53200': ['the database is out of memory', 'Give it more, or lower work_mem and max_connections'],
   '53300': [
     'the database has no connection left',
-    'end idle clients, raise max_connections or the role’s limit, or put a pooler in between',
+    'End idle clients, raise max_connections or the role’s limit, or put a pooler in between',
   ],
   '57014': [
     'the database cut a statement short',
-    'give the worker’s role a statement_timeout of a second or more, or look for who cancels its statements',
+    'Give the worker’s role a statement_timeout of a second or more, or look for who cancels its statements',
   ],
   '55P03': [
     'another transaction holds a row locked that is to be written',
-    'look for an old xact_start in pg_stat_activity: what it holds is written when it ends',
+    'Look for an old xact_start in pg_stat_activity: what it holds is written when it ends',
   ],
   '25006': [
     'the database takes no writes',
-    'it may be a standby, or default_transaction_read_only is on: point DATABASE_URL at the primary',
+    'It may be a standby, or default_transaction_read_only is on: point DATABASE_URL at the primary',
   ],
-  '42501': ['the database role lacks a permission', 'run: unbroker roles'],
-  '3D000': ['the database does not exist', 'create it, or correct the name in DATABASE_URL'],
-  '57P01': ['the database ended the connection', 'nothing, if it was restarted: another one is opened'],
-  '57P02': ['the database crashed and recovers', 'look at its log'],
-  '57P03': ['the database is starting or stopping', 'nothing, if that is meant'],
+  '42501': ['the database role lacks a permission', 'Run: unbroker roles'],
+  '3D000': ['the database does not exist', 'Create it, or correct the name in DATABASE_URL'],
+  '57P01': ['the database ended the connection', 'If it was restarted that is all: another one is opened'],
+  '57P02': ['the database crashed and recovers', 'Look at its log'],
+  '57P03': ['the database is starting or stopping', 'Look at its log if that is not meant'],
 };
 
-const LOGIN_REFUSED = ['the database refused the login', 'check user and password in DATABASE_URL'] as const;
+const LOGIN_REFUSED = ['the database refused the login', 'Check user and password in DATABASE_URL'] as const;
 
 export function sayingOf(error: unknown): Saying {
   if (isConflict(error)) return { level: 'warn', text: 'another transaction was in the way; trying again' };
@@ -47,7 +47,7 @@ export function sayingOf(error: unknown): Saying {
   const meaning = meaningOf(code, error);
   if (meaning === undefined) return { level: 'error', text: 'the database did not answer; trying again' };
   const level = code === '55P03' ? 'warn' : 'error';
-  return { level, text: `${meaning[0]}; trying again. Next step: ${meaning[1]}` };
+  return { level, text: `${meaning[0]}; trying again. ${meaning[1]}` };
 }
 
 function meaningOf(code: string, error: unknown): readonly [string, string] | undefined {
@@ -55,13 +55,14 @@ function meaningOf(code: string, error: unknown): readonly [string, string] | un
   if (known !== undefined) return known;
   // A function, table, column or schema that is not there.
   if (/^(42883|42P01|42703|3F000)$/.test(code)) {
-    const missed = missedBy(error) ?? 'what this version of unbroker asks for';
-    return [`the schema is older than this package and has no ${missed}`, UPGRADE_HINT];
+    const missed = missedBy(error);
+    const what = missed === null ? '' : `: it has no ${missed}`;
+    return [`the schema is older than this package${what}`, UPGRADE_HINT];
   }
   if (/^28...$/.test(code)) return LOGIN_REFUSED;
   // Class 08 is the connection's; the rest of five characters was answered.
   if (/^(?!08)[0-9A-Z]{5}$/.test(code) && /\d/.test(code))
-    return ['the database refused a statement', `look up SQLSTATE ${code}, and the server’s log`];
+    return ['the database refused a statement', `Look up SQLSTATE ${code}, and the server’s log`];
   return undefined;
 }
 

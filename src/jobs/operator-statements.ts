@@ -6,6 +6,7 @@
 import { LIMITS } from './job.js';
 import { quoteSchema } from './schema-name.js';
 import { appendError, failure, jobColumns, wakes } from './statements.js';
+import { epochMs } from './times.js';
 
 /** A dead row of kind $1, whose last error is $2, whose source starts with $3, that died from $4 and before $5. */
 const deadWhere = `j.dead and j.state = 'dead' and j.cron is null
@@ -58,7 +59,7 @@ limit $5`,
 
     /** Rows by kind and state. Counts the whole table: for an operator's question, never for a scrape. */
     stats: `
-select kind, state, count(*)::int as count, min(run_at) filter (where state = 'ready') as "oldestRunAt"
+select kind, state, count(*)::int as count, ${epochMs(`min(run_at) filter (where state = 'ready')`)} as "oldestRunAt"
 from ${jobs} where cron is null
 group by kind, state order by kind, state`,
 
@@ -100,8 +101,8 @@ from (select from ${jobs} j where ${deadWhere} and ($6::bigint is null or j.id <
 
     /** Dead rows by kind and last error, the largest group first; looks at the newest $7. */
     deadGroups: `
-select j.kind, j.errors -> -1 ->> 'name' as error, count(*)::int as count, min(j.finished_at) as "firstAt",
-       max(j.finished_at) as "lastAt", max(j.id)::text as "sampleId"
+select j.kind, j.errors -> -1 ->> 'name' as error, count(*)::int as count, ${epochMs('min(j.finished_at)')} as "firstAt",
+       ${epochMs('max(j.finished_at)')} as "lastAt", max(j.id)::text as "sampleId"
 from (select j.kind, j.errors, j.finished_at, j.id from ${jobs} j
       where ${deadWhere} and ($6::bigint is null or j.id < $6) order by j.id desc limit $7) as j
 group by 1, 2

@@ -2,9 +2,10 @@
  * The only file that runs the statements of an operator and of the doors' clients; a part of the store (store.ts), with the
  * same rules. Who may do what, and the note about it, is operations.ts's.
  */
-import { json, returnedIds, rows } from './answers.js';
+import { jobsOf, json, returnedIds, rows } from './answers.js';
 import type { Job, JobState, Json, Queryable, RetryPolicy } from './job.js';
 import { createOperatorStatements } from './operator-statements.js';
+import { withDates } from './times.js';
 
 export interface JobFilter {
   readonly state?: JobState;
@@ -90,17 +91,17 @@ export function operatorStore(schema: string) {
   const sql = createOperatorStatements(schema);
   return {
     async show(db: Queryable, id: string): Promise<Job | null> {
-      return (await rows<Job>(db, sql.show, [id]))[0] ?? null;
+      return (await jobsOf(db, sql.show, [id]))[0] ?? null;
     },
 
     /** The newest of these kinds with that dedupe key. */
     async showByDedupeKey(db: Queryable, kinds: readonly string[], key: string): Promise<Job | null> {
-      return (await rows<Job>(db, sql.showByDedupeKey, [kinds, key]))[0] ?? null;
+      return (await jobsOf(db, sql.showByDedupeKey, [kinds, key]))[0] ?? null;
     },
 
     list(db: Queryable, filter: JobFilter = {}) {
       const limit = Math.min(filter.limit ?? 50, 1_000);
-      return rows<Job>(db, sql.list, [
+      return jobsOf(db, sql.list, [
         filter.state ?? null,
         filter.kind ?? null,
         filter.source ?? null,
@@ -109,21 +110,21 @@ export function operatorStore(schema: string) {
       ]);
     },
 
-    stats(db: Queryable) {
-      return rows<KindStats>(db, sql.stats, []);
+    async stats(db: Queryable): Promise<KindStats[]> {
+      return withDates<KindStats>(await rows(db, sql.stats, []), ['oldestRunAt']);
     },
 
     search(db: Queryable, filter: JobSearch): Promise<Job[]> {
       const { reference, tag, kindPrefix = null, sourcePrefix = null, source = null } = filter;
       const { states = null, retried = null, createdBefore = null, beforeId = null } = filter;
       const narrowed = [states, retried, createdBefore, Math.min(filter.limit, 1_000), beforeId];
-      if (reference !== undefined) return rows<Job>(db, sql.searchReference, [reference, ...narrowed]);
-      if (tag !== undefined) return rows<Job>(db, sql.searchTag, [tag, ...narrowed]);
-      return rows<Job>(db, sql.search, [kindPrefix, sourcePrefix, source, ...narrowed]);
+      if (reference !== undefined) return jobsOf(db, sql.searchReference, [reference, ...narrowed]);
+      if (tag !== undefined) return jobsOf(db, sql.searchTag, [tag, ...narrowed]);
+      return jobsOf(db, sql.search, [kindPrefix, sourcePrefix, source, ...narrowed]);
     },
 
     searchDead(db: Queryable, filter: DeadFilter, limit: number): Promise<Job[]> {
-      return rows<Job>(db, sql.searchDead, [...deadValues(filter), Math.min(limit, 1_000)]);
+      return jobsOf(db, sql.searchDead, [...deadValues(filter), Math.min(limit, 1_000)]);
     },
 
     /** Counted up to `cap`. */
@@ -133,8 +134,9 @@ export function operatorStore(schema: string) {
     },
 
     /** Of the newest `cap` dead rows. */
-    deadGroups(db: Queryable, filter: DeadFilter, cap: number): Promise<DeadGroup[]> {
-      return rows<DeadGroup>(db, sql.deadGroups, [...deadValues(filter), cap]);
+    async deadGroups(db: Queryable, filter: DeadFilter, cap: number): Promise<DeadGroup[]> {
+      const groups = await rows(db, sql.deadGroups, [...deadValues(filter), cap]);
+      return withDates<DeadGroup>(groups, ['firstAt', 'lastAt']);
     },
 
     /** Dead rows, counted up to `cap`. */
@@ -149,7 +151,7 @@ export function operatorStore(schema: string) {
 
     /** Reads a job and holds it: `db` is inside a transaction. */
     async holdJob(db: Queryable, id: string): Promise<Job | null> {
-      return (await rows<Job>(db, sql.holdJob, [id]))[0] ?? null;
+      return (await jobsOf(db, sql.holdJob, [id]))[0] ?? null;
     },
 
     /** False when it runs or is done. */

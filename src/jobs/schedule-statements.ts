@@ -4,12 +4,13 @@
  */
 import { quoteSchema } from './schema-name.js';
 import { exact, jobColumns, wakes } from './statements.js';
+import { epochMs } from './times.js';
 
 const scheduleColumns = `
     j.id::text, substr(j.dedupe_key, 10) as name, j.kind, j.payload::text as "payloadText", j.priority,
     j.max_attempts as "maxAttempts", j.headers, j.retry_policy as "retryPolicy", j.source, j.cron,
-    j.time_zone as "timeZone", j.misfire, j.paused, case when j.state = 'ready' then j.run_at end as "nextRunAt",
-    j.ends_at as "endAt", j.slots_until as "slotsUntil", j.created_at as "createdAt"`;
+    j.time_zone as "timeZone", j.misfire, j.paused, ${epochMs(`case when j.state = 'ready' then j.run_at end`)} as "nextRunAt",
+    ${epochMs('j.ends_at')} as "endAt", ${epochMs('j.slots_until')} as "slotsUntil", ${epochMs('j.created_at')} as "createdAt"`;
 
 /** The headers of a job that a schedule fires: its own, and which slot of which schedule this is. */
 const slotHeaders = (at: string, more = ''): string => `

@@ -2,9 +2,10 @@
  * The only file that runs the statements on schedules; a part of the store (store.ts), with the same rules. When a slot comes is
  * schedule.ts's answer.
  */
-import { json, returnedIds, rows } from './answers.js';
+import { jobsOf, json, returnedIds, rows } from './answers.js';
 import type { Job, Misfire, PreparedJob, Queryable, Schedule } from './job.js';
 import { createScheduleStatements } from './schedule-statements.js';
+import { withDates } from './times.js';
 
 /** A prepared schedule: vetted, its first slot known (schedules.ts does both). */
 export interface PreparedSchedule {
@@ -71,6 +72,14 @@ export interface ScheduleFilter {
 /** A schedule's name as its dedupe key, kept apart from the keys of jobs. */
 const scheduleKey = (name: string): string => `schedule:${name}`;
 
+async function schedules<Row extends Schedule>(
+  db: Queryable,
+  text: string,
+  values: unknown[],
+): Promise<Row[]> {
+  return withDates<Row>(await rows(db, text, values), ['nextRunAt', 'endAt', 'slotsUntil', 'createdAt']);
+}
+
 export function scheduleStore(schema: string) {
   const sql = createScheduleStatements(schema);
   return {
@@ -89,7 +98,7 @@ export function scheduleStore(schema: string) {
     /** Makes or changes a schedule by its name. */
     async putSchedule(db: Queryable, s: PreparedSchedule): Promise<Schedule & { readonly created: boolean }> {
       const { job } = s;
-      const [row] = await rows<Schedule & { created: boolean }>(db, sql.putSchedule, [
+      const [row] = await schedules<Schedule & { created: boolean }>(db, sql.putSchedule, [
         job.kind,
         job.payloadText,
         job.priority ?? null,
@@ -113,13 +122,13 @@ export function scheduleStore(schema: string) {
     },
 
     async findSchedule(db: Queryable, name: string): Promise<Schedule | null> {
-      return (await rows<Schedule>(db, sql.findSchedule, [scheduleKey(name)]))[0] ?? null;
+      return (await schedules<Schedule>(db, sql.findSchedule, [scheduleKey(name)]))[0] ?? null;
     },
 
     listSchedules(db: Queryable, filter: ScheduleFilter = {}): Promise<Schedule[]> {
       const { kind = null, source = null, afterName, limit = 50 } = filter;
       const after = afterName === undefined ? null : scheduleKey(afterName);
-      return rows<Schedule>(db, sql.listSchedules, [kind, source, after, Math.min(limit, 1_000)]);
+      return schedules<Schedule>(db, sql.listSchedules, [kind, source, after, Math.min(limit, 1_000)]);
     },
 
     /** False when there is none. */
@@ -128,7 +137,7 @@ export function scheduleStore(schema: string) {
     },
 
     async pauseSchedule(db: Queryable, name: string): Promise<Schedule | null> {
-      return (await rows<Schedule>(db, sql.pauseSchedule, [scheduleKey(name)]))[0] ?? null;
+      return (await schedules<Schedule>(db, sql.pauseSchedule, [scheduleKey(name)]))[0] ?? null;
     },
 
     /** Null when it is not paused (any more) or has another rule than `from`. */
@@ -139,7 +148,7 @@ export function scheduleStore(schema: string) {
     ): Promise<Schedule | null> {
       const values = [scheduleKey(from.name), from.cron, from.timeZone];
       const next = [to.nextRunAt, to.slotsUntil, to.tzVersion];
-      return (await rows<Schedule>(db, sql.resumeSchedule, [...values, ...next]))[0] ?? null;
+      return (await schedules<Schedule>(db, sql.resumeSchedule, [...values, ...next]))[0] ?? null;
     },
 
     /** The new job's id; null when there is no such schedule. */
@@ -149,7 +158,7 @@ export function scheduleStore(schema: string) {
 
     /** Jobs that a schedule fired, newest first. */
     scheduleHistory(db: Queryable, name: string, limit: number, beforeId: string | null): Promise<Job[]> {
-      return rows<Job>(db, sql.scheduleHistory, [scheduleKey(name), beforeId, Math.min(limit, 1_000)]);
+      return jobsOf(db, sql.scheduleHistory, [scheduleKey(name), beforeId, Math.min(limit, 1_000)]);
     },
 
     /** Schedules due now or within a second, in order; not those of `except`. `at` stands in for the clock. */

@@ -14,6 +14,7 @@
  */
 import { LIMITS } from './job.js';
 import { quoteSchema } from './schema-name.js';
+import { epochMs } from './times.js';
 
 /** An entry appended to `errors`, the oldest dropped when the list is full. */
 export const appendError = (entry: string): string => `
@@ -37,14 +38,14 @@ export const becomes = (state: keyof typeof turnIn): string =>
   `state = '${state}', locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null,
     turn = ${turnIn[state]}${state === 'dead' ? ', dead = true, solo = false' : ''}`;
 
-/** A row as a Job. */
+/** A row as a Job (answers.ts makes it one). */
 export const jobColumns = `
-    j.id::text, j.kind, j.state, j.priority, j.run_at as "runAt", j.attempts, j.max_attempts as "maxAttempts",
-    j.locked_until as "lockedUntil", j.locked_by as "lockedBy", j.dedupe_key as "dedupeKey",
+    j.id::text, j.kind, j.state, j.priority, ${epochMs('j.run_at')} as "runAt", j.attempts, j.max_attempts as "maxAttempts",
+    ${epochMs('j.locked_until')} as "lockedUntil", j.locked_by as "lockedBy", j.dedupe_key as "dedupeKey",
     j.ordering_key as "orderingKey", coalesce(j.state = 'ready' and j.turn = 'waits', false) as "waitsForTurn",
     j.payload::text as "payloadText", length(j.body) as "bodyBytes", j.content_type as "contentType",
     j.headers, j.source, j.progress, coalesce(j.errors, '[]') as errors, j.result,
-    j.created_at as "createdAt", j.finished_at as "finishedAt"`;
+    ${epochMs('j.created_at')} as "createdAt", ${epochMs('j.finished_at')} as "finishedAt"`;
 
 /** To the microsecond, in any session: what a compare-and-set compares with. */
 export const exact = (column: string): string =>

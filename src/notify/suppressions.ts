@@ -7,7 +7,9 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
 import { isStorable } from '../jobs/text.js';
-import { createOperations, type OperationsPool, type Touched } from '../operations.js';
+import { epochMs, withDates } from '../jobs/times.js';
+import { createOperations, type Touched } from '../operations.js';
+import { inTransaction, type TransactionPool } from '../transaction.js';
 import { recipientKey } from './gate.js';
 import { type Channel, hasControls, mailboxOf } from './message.js';
 
@@ -45,7 +47,7 @@ export function createSuppressions(schema: string) {
   const operations = createOperations(schema);
   const sql = {
     list: `
-select channel, recipient, reason, created_at as "createdAt" from ${s}.suppressions
+select channel, recipient, reason, ${epochMs('created_at')} as "createdAt" from ${s}.suppressions
 where ($1::text is null or channel = $1) and ($2::text is null or (channel, recipient) > ($2, $3))
 order by channel, recipient
 limit $4`,
@@ -72,24 +74,12 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
   }
 
   /** The rows and the line about them, or neither. */
-  async function changeAndNote(
-    pool: OperationsPool,
-    asked: SuppressionChange,
-    by: string,
-  ): Promise<string[]> {
-    const client = await pool.connect();
-    try {
-      await client.query('begin');
-      const changed = await change(client, asked);
-      await operations.note(client, asked.act, touchedBy(asked.channel, changed), by, changed.length);
-      await client.query('commit');
+  function changeAndNote(pool: TransactionPool, asked: SuppressionChange, by: string): Promise<string[]> {
+    return inTransaction(pool, async (db) => {
+      const changed = await change(db, asked);
+      await operations.note(db, asked.act, touchedBy(asked.channel, changed), by, changed.length);
       return changed;
-    } catch (error) {
-      await client.query('rollback').catch(() => undefined);
-      throw error;
-    } finally {
-      client.release();
-    }
+    });
   }
 
   return {
@@ -104,7 +94,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
     ): Promise<Suppression[]> {
       const place = [after?.channel ?? null, after?.recipient ?? null];
       const { rows } = await db.query(sql.list, [channel ?? null, ...place, limit]);
-      return rows as Suppression[];
+      return withDates<Suppression>(rows, ['createdAt']);
     },
 
     /** For who writes the line about it: in one transaction. Throws UnbrokerError `recipient-invalid`. */
@@ -112,7 +102,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
 
     /** Those that were not on it. Throws UnbrokerError `recipient-invalid`; then none is put on. */
     add(
-      pool: OperationsPool,
+      pool: TransactionPool,
       channel: Channel,
       recipients: readonly string[],
       reason: string | null,
@@ -123,7 +113,7 @@ delete from ${s}.suppressions where channel = $1 and recipient = any ($2::text[]
 
     /** Those that were on it. Throws the same. */
     remove(
-      pool: OperationsPool,
+      pool: TransactionPool,
       channel: Channel,
       recipients: readonly string[],
       by: string,

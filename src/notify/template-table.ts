@@ -6,6 +6,7 @@
 import { createHash } from 'node:crypto';
 import type { Queryable } from '../jobs/job.js';
 import { quoteSchema } from '../jobs/schema-name.js';
+import { epochMs, withDates } from '../jobs/times.js';
 import { type Channel, isTemplateKey, type Part } from './message.js';
 import type { TemplateSource, TemplateVariant } from './templates.js';
 
@@ -70,7 +71,7 @@ order by t.locale, t.channel, t.version desc`,
 
     /** Newest first; at most $2. */
     versions: `
-select version, locale, channel, parts is null as deleted, created_at as "createdAt"
+select version, locale, channel, parts is null as deleted, ${epochMs('created_at')} as "createdAt"
 from ${templates} where key = $1
 order by version desc, locale, channel
 limit $2`,
@@ -79,8 +80,8 @@ limit $2`,
     current: `
 select distinct on (t.key, t.locale, t.channel) t.key, t.locale, t.channel, t.parts,
        max(t.version) over (partition by t.key) as version,
-       min(t.created_at) over (partition by t.key) as "createdAt",
-       max(t.created_at) over (partition by t.key) as "changedAt"
+       ${epochMs('min(t.created_at) over (partition by t.key)')} as "createdAt",
+       ${epochMs('max(t.created_at) over (partition by t.key)')} as "changedAt"
 from ${templates} t
 order by t.key, t.locale, t.channel, t.version desc
 limit $1`,
@@ -120,11 +121,12 @@ select distinct key from ${templates} where key > $1 order by key limit $2`,
     },
 
     async versions(db: Queryable, key: string, limit: number): Promise<TemplateVersion[]> {
-      return (await db.query(sql.versions, [key, limit])).rows as TemplateVersion[];
+      return withDates<TemplateVersion>((await db.query(sql.versions, [key, limit])).rows, ['createdAt']);
     },
 
     async current(db: Queryable, limit: number): Promise<CurrentTemplate[]> {
-      return (await db.query(sql.current, [limit])).rows as CurrentTemplate[];
+      const { rows } = await db.query(sql.current, [limit]);
+      return withDates<CurrentTemplate>(rows, ['createdAt', 'changedAt']);
     },
 
     /** Contents of files by their digests; one that is there stays. */

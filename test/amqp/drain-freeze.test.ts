@@ -103,8 +103,11 @@ describe('by policy', () => {
       ...{ expires: 3_600_000, overflow: 'reject-publish', 'max-length': 0 },
     });
 
+    expect(await thaw({ ...common(), groups: ['classic'] })).toEqual([
+      { step: 'policy', target: 'classic', note: null },
+    ]);
     expect((await thawAll()).map(({ target, note }) => [target, note]).sort()).toEqual(
-      frozen.map((queue) => [queue, null]),
+      frozen.slice(1).map((queue) => [queue, null]),
     );
     expect(await policies()).toEqual([['theirs', definition]]);
     for (const queue of frozen) {
@@ -190,6 +193,9 @@ describe('publishers', () => {
     clearInterval(publishing);
     const held = await ready('work');
     expect((await admin.permissions(vhost)).get(USER)).toEqual({ configure: '.*', write: '^$', read: '.*' });
+    // A group's queues take again what an undo gives back; whoever was revoked is still out.
+    expect(await thaw({ ...common(), groups: ['work'] })).toEqual([]);
+    expect((await admin.permissions(vhost)).get(USER)?.write).toBe('^$');
     await thawAll();
     expect((await admin.permissions(vhost)).get(USER)).toEqual({ configure: '.*', write: '.*', read: '.*' });
     expect(await ready('work')).toBe(held);

@@ -110,6 +110,20 @@ describe('the file', () => {
     expect(plan().kinds?.state).toBe('edited');
   });
 
+  test.each([
+    ['no configuration', undefined, 'id?: number | undefined'],
+    ['one that does not say so', '{}', 'id: number'],
+    [
+      'one that does',
+      '{ "compilerOptions": { "noUncheckedIndexedAccess": true } }',
+      'id?: number | undefined',
+    ],
+  ])('an element of a list may be missing as far as its compiler says: %s', (_name, config, id) => {
+    if (config !== undefined) write('tsconfig.json', config);
+    write('shop.ts', SHOP.replace('id: number', 'ids: number[]').replace('{ id }', '{ id: ids[0] }'));
+    expect(plan().kinds?.entries[0]).toMatchObject({ kind: 'placed', type: `{ ${id} }` });
+  });
+
   test('that came to be after the scan is not overwritten', () => {
     const made = plan();
     write('kinds.ts', '// mine\n');

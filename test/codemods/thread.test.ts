@@ -181,13 +181,13 @@ test('a later run opens its transactions by the method that an earlier one wrote
   expect(file('rows.ts')).toMatch(/drop\(id: number, \w+: Pick<Pool, 'query'> = this\.pool\)/);
   expect(file('drop.ts')).toContain('await rows.inTransaction(async (client) => {');
   expect(prepare().plan.changes).toEqual([]);
-  // What writes on a client that it may be handed goes on writing.
+  // What may be handed a client, and writes on the pool without, is handed one as it is.
   writeFileSync(join(root, 'again.ts'), user('keep').replace('row.keep', 'row.kept-again'));
   for (const types of [true, false]) {
-    const [site, ...others] = prepare({ types }).plan.sites;
-    expect(others).toEqual([]);
-    expect(site).toMatchObject({ file: 'again.ts', kind: 'row.kept-again', reason: 'no-transaction-here' });
-    expect(site?.message).toMatch(/takes a transaction already \(\w+\): open one, and hand it over/);
+    const third = prepare({ types }).plan;
+    expect(third.sites).toMatchObject([{ file: 'again.ts', kind: 'row.kept-again', level: 'thread' }]);
+    expect(changed(third)).toEqual(['again.ts']);
+    expect(third.changes[0]?.after).toContain('await rows.keep(id, client);');
   }
 });
 

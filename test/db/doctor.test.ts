@@ -55,7 +55,6 @@ test('a fresh schema on a server as it should be has nothing bad', async () => {
     'setting-autovacuum',
     'setting-statement-timeout',
     'setting-isolation',
-    'setting-datestyle',
     'setting-float-digits',
     'setting-timezone',
   ]);
@@ -240,7 +239,6 @@ test('settings of the role or the database', async () => {
   await db.pool.query(`${database} set synchronous_commit = off`);
   await db.pool.query(`${database} set statement_timeout = 50`);
   await db.pool.query(`${database} set default_transaction_isolation = 'serializable'`);
-  await db.pool.query(`${database} set datestyle = 'German'`);
   await db.pool.query(`${database} set extra_float_digits = -3`);
   await db.pool.query(`${database} set default_transaction_read_only = on`);
   const session = await db.session();
@@ -250,13 +248,12 @@ test('settings of the role or the database', async () => {
   await session.query('begin read write');
   for (const name of ['synchronous_commit', 'statement_timeout', 'default_transaction_read_only'])
     await session.query(`${database} reset ${name}`);
-  for (const name of ['default_transaction_isolation', 'datestyle', 'extra_float_digits'])
+  for (const name of ['default_transaction_isolation', 'extra_float_digits'])
     await session.query(`${database} reset ${name}`);
   await session.query('commit');
   expect(findings.get('setting-synchronous-commit')).toBe('bad');
   expect(findings.get('setting-statement-timeout')).toBe('warn');
   expect(findings.get('setting-isolation')).toBe('warn');
-  expect(findings.get('setting-datestyle')).toBe('bad');
   expect(findings.get('setting-float-digits')).toBe('bad');
   expect(findings.get('server')).toBe('bad');
 });

@@ -93,53 +93,64 @@ test.each([
   async (code, _by, options) => {
     const pool = new pg.Pool({ connectionString: db.url, max: 5, options });
     const refused: string[] = [];
-    let over = false;
+    let alone = 0;
     const watched: Queryable = {
       async query(text, values) {
+        if (/\.finish(_one|_each|_soon)?\(|set state = 'done'/.test(text)) alone += 1;
         try {
-          const answer = await pool.query(text, values);
-          // The next claim is near and takes along what ends here. Where it is late all the same, the end goes by itself, and
-          // meets the same limit.
-          if (over && text.includes('.finish_and_claim(')) end();
-          return answer;
+          return await pool.query(text, values);
         } catch (error) {
-          refused.push((error as { code: string }).code);
+          const took = text.includes('.finish_and_claim(') && String(values?.[0]) !== '{}';
+          if (took) refused.push((error as { code: string }).code);
           throw error;
         }
       },
     };
     const started: unknown[] = [];
     let end = (): void => {};
-    const gate = new Promise<void>((resolve) => {
-      end = resolve;
-    });
-    const [held] = (await db.put('a', ['held'])) as [string];
+    let gate = Promise.resolve();
     const worker = startWorker({
       // Claims that come so often take along what ended.
       ...{ url: db.url, db: watched, pollMs: 5 },
       handlers: {
         a: async ({ payload }) => {
           started.push(payload);
-          if (payload === 'held') await gate;
+          if (typeof payload === 'number') await gate;
         },
       },
     });
     try {
-      await until('it runs', () => started.length === 1);
       const holder = await db.session();
-      await holder.query('begin');
-      await holder.query('select from unbroker.jobs where id = $1 for update', [held]);
-      over = true;
-      await until('what was to write it is refused', () => refused.includes(code));
+      let held = '';
+      let tries = 0;
+      // Where claims are slow an end goes by itself before the next: then it is the turn of another.
+      while (!refused.includes(code)) {
+        if (tries > 0) {
+          await holder.query('rollback');
+          await worker.untilEnded(tries);
+        }
+        gate = new Promise((resolve) => {
+          end = resolve;
+        });
+        [held = ''] = await db.put('a', [tries]);
+        tries += 1;
+        await until('it runs', () => started.length === tries);
+        await holder.query('begin');
+        await holder.query('select from unbroker.jobs where id = $1 for update', [held]);
+        const before = alone;
+        end();
+        await until('its end was asked for', () => refused.includes(code) || alone > before);
+      }
       await db.put('a', ['later', 'later']);
-      await until('the others run and are written', async () => (await db.states())['done'] === 2);
+      await until('the others run and are written', async () => (await db.states())['done'] === tries + 1);
       expect((await db.job(held)).state).toBe('running');
       await holder.query('rollback');
-      await worker.untilEnded(3);
-      expect(started).toEqual(['held', 'later', 'later']);
-      expect(worker.settled().map(({ outcome }) => outcome.type)).toEqual(Array(3).fill('complete'));
+      const all = tries + 2;
+      await worker.untilEnded(all);
+      expect(started.slice(tries - 1)).toEqual([tries - 1, 'later', 'later']);
+      expect(worker.settled().map(({ outcome }) => outcome.type)).toEqual(Array(all).fill('complete'));
       expect(worker.lost()).toEqual([]);
-      expect(await db.states()).toEqual({ done: 3 });
+      expect(await db.states()).toEqual({ done: all });
     } finally {
       end();
       await worker.close();

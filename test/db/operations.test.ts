@@ -153,7 +153,7 @@ describe('by command', () => {
   test('a look first, a yes for many, and all of it in the audit', async () => {
     const [one = ''] = await dead(150);
     const unconfirmed = await jobs('retry', '--kind', 'a', '--error', 'timeout');
-    expect(unconfirmed).toMatchObject({ code: 2, answer: null });
+    expect(unconfirmed).toMatchObject({ code: 2, answer: { error: { code: 'operation-unconfirmed' } } });
     expect(unconfirmed.stderr).toContain(
       'retry would change 150 jobs. Look at them with --dry-run, then add --yes.',
     );

@@ -18,7 +18,8 @@ const db = await jobsDatabase({
     'bytea_output = escape',
     `intervalstyle = 'sql_standard'`,
     `timezone = 'Asia/Kathmandu'`,
-    `datestyle = 'ISO, DMY'`,
+    `datestyle = 'German, DMY'`,
+    'extra_float_digits = 0',
     `search_path = ''`,
     'transform_null_equals = on',
     'array_nulls = off',
@@ -455,8 +456,9 @@ describe.each([2, -2])('a worker whose clock is off by %i hours', (hours) => {
 
   test('does as the database’s clock says: what is due, tried again, put off, kept by its lease, expired', async () => {
     const inHours = async (h: number): Promise<string> => {
-      const { rows } = await db.pool.query(`select clock_timestamp() + $1 * interval '1 hour' as at`, [h]);
-      return (rows[0] as { at: Date }).at.toISOString();
+      const hence = `date_part('epoch', clock_timestamp() + $1 * interval '1 hour') * 1000`;
+      const { rows } = await db.pool.query<{ ms: number }>(`select ${hence} as ms`, [h]);
+      return new Date(rows[0]?.ms ?? 0).toISOString();
     };
     const origin = async (h: number) => ({
       headers: { origin: { dialect: 'celery', expiresAt: await inHours(h) } },
@@ -534,13 +536,13 @@ describe('waiting', () => {
 
   test('a database that refuses: the log says once what that means and what to do', async () => {
     const meanings: readonly (readonly [string, RegExp])[] = [
-      ['53300', /no connection left.*raise max_connections/],
-      ['53100', /disk of the database is full.*free space/],
+      ['53300', /no connection left; trying again\. End idle clients, raise max_connections/],
+      ['53100', /disk of the database is full; trying again\. Free space/],
       ['53200', /out of memory/],
       ['57014', /cut a statement short.*statement_timeout/],
       ['25006', /takes no writes.*DATABASE_URL/],
-      ['42883', /run: unbroker migrate/],
-      ['42501', /run: unbroker roles/],
+      ['42883', /schema is older .* Run: unbroker migrate/],
+      ['42501', /Run: unbroker roles/],
       ['XX001', /refused a statement.*XX001/],
       ['ECONNRESET', /^the database did not answer; trying again$/],
     ];

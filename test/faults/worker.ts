@@ -16,6 +16,7 @@ import { type PostgresServer, startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
 import { bundled, Supervised } from './processes.js';
+import { endsAndKills } from './worker-ends.js';
 import { workerStorm } from './worker-storm.js';
 
 export interface World {
@@ -306,6 +307,45 @@ export async function rerunAfterKill(server: PostgresServer, leaseMs: number): P
   });
 }
 
+/** The same with a backlog of short jobs, of which more are claimed than run, beside another worker with its slots full. */
+export async function rerunOfBacklog(server: PostgresServer, leaseMs: number): Promise<RerunResult> {
+  return inWorld(server, async ({ db, sink, worker }) => {
+    const done = async (): Promise<number> => (await db.states())['done'] ?? 0;
+    const env = { LEASE_MS: String(leaseMs), CONCURRENCY: '24', BUSY_MS: '1+2' };
+    await db.put('plain', Array(10_000).fill(0));
+    const lost = await worker(env);
+    await until('it works', async () => (await done()) > 500);
+    await worker(env);
+    const before = await done();
+    await until('both work', async () => (await done()) > before + 1_000);
+    const { pid } = lost.process;
+    const killedAt = Date.now();
+    await lost.kill();
+    const { rows } = await db.pool.query<{ id: string }>(
+      `select id::text from unbroker.jobs where state = 'running' and locked_by like '%:' || $1 || ':%'`,
+      [String(pid)],
+    );
+    const held = new Set(rows.map(({ id }) => id));
+    await until(
+      'its jobs are done',
+      async () => {
+        const { rowCount } = await db.pool.query(
+          `select from unbroker.jobs where id = any ($1) and state = 'done'`,
+          [[...held]],
+        );
+        return rowCount === held.size;
+      },
+      { withinMs: leaseMs + 60_000 },
+    );
+    const again = sink
+      .read()
+      .filter(({ job, what, at }) => what === 'start' && held.has(job) && at > killedAt);
+    const { stale } = await auditReport(db.pool);
+    const slowestMs = Math.max(0, ...again.map(({ at }) => at)) - killedAt;
+    return { leaseMs, jobs: held.size, slowestMs, stale };
+  });
+}
+
 export interface PausedResult {
   readonly stale: number;
   readonly problems: readonly string[];
@@ -371,8 +411,17 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
     }
     const rerun = await rerunAfterKill(server, 5_000);
     say('run again after a kill', rerun);
+    const backlog = await rerunOfBacklog(server, 5_000);
+    say('run again after a kill in a backlog', backlog);
     const paused = await pausedWorker(server);
     say('paused', paused);
+    const ends = [];
+    for (const settleBatch of [1, 1_000]) {
+      ends.push(
+        await endsAndKills(server, { settleBatch, kills: long ? 100 : 10, jobs: long ? 60_000 : 8_000 }),
+      );
+      say(`ends told and the database killed, ${settleBatch} a write`, ends.at(-1));
+    }
     const storms = await workerStorms(server, long ? 200 : 20);
     say('storms', storms);
     const kills = await killCycles(server, long ? 1_000 : 200);
@@ -386,9 +435,9 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
     );
     return {
       points: kills.points,
-      lost: kills.lost + expiries.lost,
+      lost: kills.lost + expiries.lost + ends.reduce((sum, { lost, undone }) => sum + lost + undone, 0),
       extra: kills.extra,
-      stale: expiries.stale + kills.stale + rerun.stale + paused.stale,
+      stale: expiries.stale + kills.stale + rerun.stale + backlog.stale + paused.stale,
       failed: kills.crashed + kills.dead + kills.effectless + kills.overstarted + storms.problems.length,
       recovered: kills.recovered,
       expiries: expiries.points,
@@ -408,7 +457,8 @@ export async function faultsWorker({ long }: { readonly long: boolean }): Promis
       storms: { count: storms.count, starts: storms.starts, stops: storms.stops },
       poison: `${poisonGood.length} of ${poison.length}`,
       poisonDisturbed: poison.map(({ disturbed }) => disturbed),
-      rerunMs: rerun.slowestMs,
+      rerunMs: Math.max(rerun.slowestMs, backlog.slowestMs),
+      endsTold: ends.map(({ told }) => told),
       rerunLimitMs: rerun.leaseMs + 6_000,
       pausedAlive: paused.alive,
     };

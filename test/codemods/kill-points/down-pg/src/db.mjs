@@ -60,3 +60,14 @@ export async function insertOn(on, customer) {
 
 export const shared = pool;
 export const orders = new Orders(new Rows(pool));
+
+/**
+ * Takes a transaction already, and goes without.
+ * @param {string} customer
+ * @param {import('pg').PoolClient} [client]
+ */
+export async function insertMaybe(customer, client) {
+  const db = client ?? pool;
+  const { rows } = await db.query(ORDER, [customer]);
+  await db.query(LINE, [rows[0].id]);
+}

@@ -1,5 +1,5 @@
 import { Bus } from './bus.mjs';
-import { fns, insertOn, orders, shared } from './db.mjs';
+import { fns, insertMaybe, insertOn, orders, shared } from './db.mjs';
 
 const seen = new Map();
 
@@ -38,4 +38,10 @@ export async function stored(bus, customer) {
 export async function beside(bus, customer) {
   await orders.place(customer);
   await Promise.all([bus.publish('order.placed', { customer }), remember(customer)]);
+}
+
+/** @param {Bus} bus @param {string} customer */
+export async function taken(bus, customer) {
+  await insertMaybe(customer);
+  await bus.publish('order.placed', { customer });
 }

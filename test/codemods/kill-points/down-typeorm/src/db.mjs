@@ -32,6 +32,17 @@ export class Orders {
     const order = await this.orders.save({ customer });
     await this.lines.insert({ order_id: order.id, sku: 'book' });
   }
+
+  /**
+   * Takes a transaction already, and goes without.
+   * @param {string} customer
+   * @param {import('typeorm').EntityManager} [manager]
+   */
+  async insertMaybe(customer, manager) {
+    const orders = manager ? manager.getRepository(Order) : this.orders;
+    const order = await orders.save({ customer });
+    await (manager?.withRepository(this.lines) ?? this.lines).insert({ order_id: order.id, sku: 'book' });
+  }
 }
 
 export const orders = new Orders(db.getRepository(Order), db.getRepository(Line));
