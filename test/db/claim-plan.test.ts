@@ -20,6 +20,28 @@ beforeAll(async () => {
 });
 afterAll(() => db.close());
 
+test('no index tells what a claim changes: its update writes none, and stays in the page of its row', async () => {
+  const { rows: told } = await db.pool.query(
+    `select i.relname as index, a.attname as column
+     from pg_index x join pg_class i on i.oid = x.indexrelid
+     join pg_depend d on d.classid = 'pg_class'::regclass and d.objid = x.indexrelid and d.refobjid = x.indrelid
+     join pg_attribute a on a.attrelid = d.refobjid and a.attnum = d.refobjsubid
+     where x.indrelid = 'unbroker.jobs'::regclass
+       and a.attname in ('state', 'attempts', 'lease_token', 'locked_until', 'locked_by', 'on_lease_expired')`,
+  );
+  expect(told).toEqual([]);
+  await addReady(100);
+  const session = await db.session();
+  await session.query('begin');
+  expect(await db.claim('a', { db: session, total: 50 })).toHaveLength(50);
+  const { rows } = await session.query(
+    `select n_tup_upd::int as all, n_tup_hot_upd::int as hot from pg_stat_xact_user_tables where relname = 'jobs'`,
+  );
+  await session.query('commit');
+  await session.end();
+  expect(rows[0]).toEqual({ all: 50, hot: 50 });
+});
+
 const CLAIM = `unbroker.finish_and_claim('{}', '{}', null, $1, $2, $3, $4, 'w', interval '1 minute')`;
 
 interface Cost {
