@@ -189,7 +189,7 @@ describe('layers', () => {
 
 /** Package to the files that may import it. */
 const FENCES: Readonly<Record<string, RegExp>> = {
-  pg: /^src\/(jobs\/store|migrate|cli\/.+)\.ts$|^adapters\/(transactions\/|amqplib\/pool\.ts$)/,
+  pg: /^src\/cli\/|^adapters\/amqplib\/pool\.ts$/,
   amqplib: /^adapters\/rabbitmq\/broker\.ts$/,
   'ts-morph': /^codemods\//,
   commander: /^src\/cli\//,
