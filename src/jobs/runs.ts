@@ -11,6 +11,7 @@ import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
 import type { Patient } from './patience.js';
 import type { ReturnRamp } from './ramp.js';
+import { releaseJobs } from './release.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js';
 import { Settler } from './settler.js';
@@ -191,7 +192,7 @@ export class Runs {
   async release(jobs: readonly ClaimedJob[]): Promise<void> {
     if (jobs.length === 0) return;
     const { store, db, onError } = this.#options;
-    await store.release(db, jobs).catch(onError);
+    await releaseJobs(store, db, jobs).catch(onError);
   }
 
   /** Under their leases from now on. */

@@ -5,8 +5,10 @@
  * database decides.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Turn } from './claim-store.js';
 import type { ClaimedJob, Queryable } from './job.js';
+import { isConflict } from './patience.js';
 import { within } from './signal.js';
 import type { Store } from './store.js';
 
@@ -23,6 +25,8 @@ export interface TurnsOptions {
 /** Keys of one statement. */
 const BATCH = 500;
 const MAX_PROMOTE_MS = 10_000;
+/** In a row: transactions in each other's way, where a role's are serializable by default. */
+const MAX_CONFLICTS = 10;
 
 export class Turns {
   readonly #ended = new Map<string, Key>();
@@ -50,6 +54,7 @@ export class Turns {
     const { store, db, onPromoted, onError } = this.#options;
     // One turn of the event loop: what was settled together goes on together.
     await new Promise((resolve) => setImmediate(resolve));
+    let conflicts = 0;
     while (this.#ended.size > 0) {
       const keys = [...this.#ended].slice(0, BATCH);
       for (const [name] of keys) this.#ended.delete(name);
@@ -57,9 +62,14 @@ export class Turns {
         // In order: two who wait for the same rows in different orders deadlock.
         await within(store.promote(db, inOrder(keys.map(([, key]) => key))), MAX_PROMOTE_MS);
         onPromoted();
+        conflicts = 0;
       } catch (error) {
-        // Left to the sweep.
         onError(error);
+        conflicts += 1;
+        // Else left to the sweep.
+        if (!isConflict(error) || conflicts > MAX_CONFLICTS) continue;
+        for (const [name, key] of keys) this.#ended.set(name, key);
+        await sleep(conflicts * 5 * Math.random());
       }
     }
     this.#promoting = undefined;
