@@ -168,7 +168,11 @@ function report(
 ): void {
   if (context.json) {
     const balanced = results.every(({ books }) => books.balanced);
-    printJson({ groups: results, balanced, frozen: results.flatMap(({ group }) => frozen.get(group) ?? []) });
+    printJson({
+      groups: results,
+      balanced,
+      frozen: results.flatMap(({ group, books, dryRun }) => closedTo(books, dryRun, frozen.get(group))),
+    });
     return;
   }
   if (results.length === 0) {
@@ -204,7 +208,7 @@ function report(
     for (const [reason, count] of Object.entries(books.refused)) {
       print(`${name}: ${count} messages stay: ${reason.replaceAll('-', ' ')}.`);
     }
-    for (const queue of frozen.get(group) ?? []) {
+    for (const queue of closedTo(books, dryRun, frozen.get(group))) {
       print(
         `${name}: ${printable(queue)} is frozen and takes nothing back: unbroker drain thaw --group ${name}, then undo again.`,
       );
@@ -212,6 +216,15 @@ function report(
     if (dryRun) print(`${name}: a dry run; nothing was published, nothing was written.`);
     if (interrupted) print(`${name}: stopped at a batch end; run the same command again to go on.`);
   }
+}
+
+/** The survey may be behind: after a real run only a refusal proves it. */
+function closedTo(
+  { refused }: UndoResult['books'],
+  dryRun: boolean,
+  frozen: readonly string[] = [],
+): readonly string[] {
+  return dryRun || (refused['its-queue-takes-no-more'] ?? 0) > 0 ? frozen : [];
 }
 
 function checkRate(text: string | undefined): number | undefined {
