@@ -255,7 +255,9 @@ export class Runs {
       if (end.type === 'threw') {
         const { id, kind: name, attempt } = run.job;
         const fields = { job: id, kind: name, attempt, outcome: outcome.type, ...errorFields(end.error) };
-        log.warn(fields, 'a handler threw');
+        // It asked for a later start: nothing went wrong.
+        if (outcome.type === 'snooze') log.debug(fields, 'a handler snoozed');
+        else log.warn(fields, 'a handler threw');
       }
     }
     this.beginNext();
