@@ -71,7 +71,7 @@ export async function workerStorm(
 ): Promise<StormResult> {
   const random = seeded(seed);
   const below = (n: number): number => Math.floor(random() * n);
-  const judge = new Judge();
+  const judge = new Judge(hostile);
   let open = (): void => {};
   const gate = new Promise<void>((resolve) => {
     open = resolve;
@@ -210,6 +210,8 @@ class Judge {
   #claims = 0;
   #starts = 0;
 
+  constructor(private readonly hostile: boolean) {}
+
   problem(what: string): void {
     if (this.problems.length < 20) this.problems.push(what);
   }
@@ -256,7 +258,7 @@ class Judge {
     if (event.type === 'claimed') this.#claims += event.jobs.length;
     if (event.type === 'lost') this.problem(`${event.job.kind} ${event.job.id}: its lease was lost`);
     // In each other's way, and asked again.
-    if (event.type === 'database-error' && !isConflict(event.error))
+    if (event.type === 'database-error' && !(this.hostile && isConflict(event.error)))
       this.problem(`the database refused: ${String(event.error)}`);
     if (event.type === 'settled') this.#story(event.job.id).ends.push(event.outcome.type);
   }
