@@ -553,6 +553,20 @@ describe('jobs', () => {
     await db.clear();
   });
 
+  test('show cuts a long error or result in its tables, and prints it whole below', async () => {
+    const [id] = (await db.put('a', [1], { maxAttempts: 1 })) as [string];
+    const message = `it said ${'very much '.repeat(20)}end`;
+    const jobs = await db.claim('a');
+    await db.store.discard(
+      db.pool,
+      jobs.map((job) => ({ ...job, name: 'E', message })),
+    );
+    const { stdout } = await unbroker(['jobs', 'show', id]);
+    expect(stdout).toContain(`\nattempt 1: ${message}\n`);
+    expect(stdout).toMatch(/│ 1 +│ \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z │ E +│ it said .*… │/);
+    await db.clear();
+  });
+
   test('migrate --sql prints what psql would run, and asks no database', async () => {
     const run = await unbroker(['migrate', '--sql', '--schema', 'printed'], { DATABASE_URL: undefined });
     expect(run.code).toBe(0);
