@@ -4,8 +4,8 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ClaimedJob, Queryable } from './job.js';
-import { isConflict } from './patience.js';
 import { isHeldBy } from './recheck.js';
+import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
 
 /** Whoever stops waits for it: a row that an operator's open transaction holds is left to the reaper after that. */

@@ -9,10 +9,10 @@ import { Aside, type Settlement } from './aside.js';
 import { Fitting } from './fitting.js';
 import type { Completion, Held } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
-import { codeOf, isCutShort, isHeld, isOutOfReach } from './patience.js';
 import { became } from './recheck.js';
 import type { Outcome } from './settle.js';
 import type { EachAnswer } from './settle-store.js';
+import { codeOf, isCutShort, isHeld, isOutOfReach } from './sqlstate.js';
 import type { Store } from './store.js';
 
 /** A statement of the store. */

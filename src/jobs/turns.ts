@@ -8,8 +8,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Turn } from './claim-store.js';
 import type { ClaimedJob, Queryable } from './job.js';
-import { isConflict } from './patience.js';
 import { within } from './signal.js';
+import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
 
 type Key = Pick<Turn, 'kind' | 'key'>;
