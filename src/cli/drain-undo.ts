@@ -12,6 +12,7 @@ import { createProgress } from './drain-progress.js';
 import { refuseSecrets } from './drain-survey.js';
 import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
+import { rateOption } from './whole-option.js';
 
 export interface UndoCommandOptions {
   readonly group?: string[];
@@ -23,11 +24,9 @@ export interface UndoCommandOptions {
   readonly dryRun?: boolean;
 }
 
-const MAX_RATE = 1_000_000;
-
 export async function undoDrain(context: Context, options: UndoCommandOptions): Promise<number> {
   refuseSecrets(process.argv.slice(2));
-  const rate = checkRate(options.rate);
+  const rate = rateOption(options.rate);
   const delayed = oneOf('--delayed', options.delayed, ['return', 'keep'] as const);
   const via = oneOf('--via', options.via, ['own', 'default'] as const);
   const whenAmbiguous = oneOf<WhenUndoAmbiguous>('--when-ambiguous', options.whenAmbiguous, [
@@ -225,13 +224,6 @@ function closedTo(
   frozen: readonly string[] = [],
 ): readonly string[] {
   return dryRun || (refused['its-queue-takes-no-more'] ?? 0) > 0 ? frozen : [];
-}
-
-function checkRate(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined;
-  const rate = Number(text);
-  if (/^\d{1,7}$/.test(text) && rate >= 1 && rate <= MAX_RATE) return rate;
-  throw invalid('--rate', `a whole number of messages per second from 1 to ${MAX_RATE}`);
 }
 
 function oneOf<Choice extends string>(flag: string, text: string, choices: readonly Choice[]): Choice {
