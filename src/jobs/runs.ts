@@ -4,7 +4,6 @@
  */
 import { errorFields, type Log } from '../log.js';
 import { Ahead, isLastAttempt, parted } from './ahead.js';
-import type { Settlement } from './aside.js';
 import type { ClaimedMany } from './claimed.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
@@ -14,6 +13,7 @@ import type { ReturnRamp } from './ramp.js';
 import { releaseJobs } from './release.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js';
+import type { Settlement } from './settlement.js';
 import { Settler } from './settler.js';
 import { Signal } from './signal.js';
 import type { Store } from './store.js';

@@ -14,7 +14,7 @@ import type { ClaimedJob } from './job.js';
 import { hearErrors, type Patient, patient } from './patience.js';
 import { ReturnRamp } from './ramp.js';
 import { Runs } from './runs.js';
-import { completionsOf } from './settler.js';
+import { completionsOf } from './settlement.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
 import { isAnswer, isConflict, isCutShort, isHeld } from './sqlstate.js';
