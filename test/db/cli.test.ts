@@ -303,6 +303,23 @@ describe.concurrent('the database', () => {
     }
   });
 
+  test('seam before the table is there says what to do about it', async () => {
+    const rule = {
+      name: 'r',
+      source: 'pg_stat_activity',
+      key: 'pid',
+      since: 'backend_start',
+      expects: { kind: 'a', key: 'payload.id' },
+    };
+    const config = configured('seam.json', JSON.stringify({ seam: { rules: [rule] } }));
+    expectRefusal(
+      await unbroker(['seam', '--schema', 'not_yet', '--config', config]),
+      2,
+      'seam-rule-failed',
+      'Run: unbroker migrate, or leave the places with a kind out',
+    );
+  });
+
   test.for([
     [['doctor'], /pg_stat_activity/],
     [['jobs', 'stats'], /group by kind/],
