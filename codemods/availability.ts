@@ -262,8 +262,8 @@ class Check {
         (ts.isBinaryExpression(parent) && isAssignment(parent) && contains(parent.left, n)) ||
         ts.isDeleteExpression(parent) ||
         (isIncrement(parent) && parent.operand === top);
-      if (written) this.obstacle(`${id.text} (changed at line ${lineOf(n)})`);
-      if (ts.isCallExpression(parent) && parent.expression !== top) this.shared = true;
+      if (written || changesIt(n, top)) this.obstacle(`${id.text} (changed at line ${lineOf(n)})`);
+      if (ts.isCallExpression(parent) && !(parent.expression === top && isOfData(top))) this.shared = true;
     });
   }
 
@@ -271,6 +271,24 @@ class Check {
     this.obstacles.push({ code: 'payload-made-after-commit', what });
   }
 }
+
+/** `seen.push(id)`, `Object.assign(order, { … })`: the platform's own ways to change a value. */
+function changesIt(id: ts.Identifier, top: ts.Node): boolean {
+  const call = top.parent;
+  if (!ts.isCallExpression(call)) return false;
+  if (call.expression === top) return ts.isPropertyAccessExpression(top) && MUTATORS.has(top.name.text);
+  const isFirst =
+    call.arguments[0] === top || (call.arguments[0] !== undefined && contains(call.arguments[0], id));
+  return isFirst && /^Object\.(?:assign|definePropert(?:y|ies))$/.test(call.expression.getText());
+}
+
+function isOfData(access: ts.Node): boolean {
+  return ts.isPropertyAccessExpression(access) && DATA_METHODS.has(access.name.text);
+}
+
+const MUTATORS = new Set(
+  'push pop shift unshift splice sort reverse fill copyWithin set add delete clear'.split(' '),
+);
 
 /** The function or class that decides what `this` is. */
 function thisOwner(node: ts.Node): ts.Node {

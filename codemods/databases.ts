@@ -5,13 +5,15 @@
 
 import { existsSync, readdirSync, readFileSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join, relative, sep } from 'node:path';
-import type { ts } from 'ts-morph';
+import { ts } from 'ts-morph';
 import type { CodemodConfig } from './config.js';
 import { dialectNamed, type Opening, openingsIn } from './dialects.js';
 import type { Sources } from './files.js';
+import { unaliased } from './origins.js';
 import { parse } from './program.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
+import { unwrapped } from './syntax.js';
 import type { Idiom } from './transactions/idiom.js';
 import { IDIOMS } from './transactions/idioms.js';
 
@@ -32,6 +34,7 @@ const OTHER_DRIVERS =
   /^(?:mysql2?|mariadb|sqlite3|better-sqlite3|mssql|tedious|oracledb|mongodb|mongoose|sql\.js|@libsql\/client|@mikro-orm\/(?:mysql|mariadb|sqlite|better-sqlite|mongodb|mssql))$/;
 const MAX_SCHEMA_BYTES = 1_048_576;
 const MAX_SCHEMAS = 50;
+const MAX_DEPTH = 5;
 
 export class Databases {
   private opened: readonly Placed[] | undefined;
@@ -73,7 +76,30 @@ export class Databases {
     const all = [...openings, ...(overPool ? pools.slice(1) : pools)];
     const distinct = new Set(all.map((o) => `${o.idiom} ${o.identity}`));
     if (dialects.size === 1 && distinct.size <= 1) return [];
+    const other = this.openedAs(handle, all);
+    if (other !== undefined && this.config.pool !== null && other !== this.config.pool)
+      return [{ code: 'two-databases', what: `${other} is not ${this.config.pool}` }];
     return this.named(all);
+  }
+
+  /** The connection that a handle leads to by its own name, or by what opened it; undefined: it is handed around. */
+  private openedAs(handle: ts.Node, all: readonly Placed[], depth = 0): string | undefined {
+    let root = handle;
+    while (ts.isPropertyAccessExpression(root) || ts.isCallExpression(root))
+      root = unwrapped(root.expression);
+    const { checker, pathOf } = this.resolver.analysis;
+    const declaration = unaliased(checker, checker.getSymbolAtLocation(root))?.valueDeclaration;
+    if (declaration === undefined || depth > MAX_DEPTH) return undefined;
+    if (ts.isParameter(declaration)) {
+      const opens = declaration.parent.parent;
+      return ts.isCallExpression(opens) ? this.openedAs(opens, all, depth + 1) : undefined;
+    }
+    if (!ts.isVariableDeclaration(declaration)) return undefined;
+    const path = pathOf(declaration.getSourceFile());
+    const found = all.find((o) => o.path === path && o.name === declaration.name.getText());
+    if (found !== undefined) return `${found.path}#${found.name}`;
+    const made = declaration.initializer;
+    return made === undefined ? undefined : this.openedAs(unwrapped(made), all, depth + 1);
   }
 
   /** Several connections: one of them has to be named, and it has to be a Postgres. */

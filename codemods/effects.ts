@@ -9,7 +9,7 @@ import { declaredIn } from './origins.js';
 import { classOf } from './packages.js';
 import { sendOf } from './publishes/index.js';
 import type { Resolver } from './resolve.js';
-import type { Role } from './roles.js';
+import type { Role } from './role-types.js';
 import { bare, eachNode, type Fn, ownCalls, type Scope } from './syntax.js';
 import { idiomOf } from './transactions/idioms.js';
 import { classifySql, type SqlKind } from './transactions/sql.js';

@@ -183,11 +183,11 @@ function ancestors(node: ts.Node, outer: ts.Node): { around: ts.Node; child: ts.
   return found;
 }
 
-/** A way out in the middle: a return or throw, or a break that leaves the statement. */
+/** A way out in the middle: a return or throw, a break that leaves the statement, a yield that nobody may come back to. */
 export function mayExit(statement: ts.Statement): boolean {
   let exits = false;
   eachOwnNode(statement, (n) => {
-    if (ts.isReturnStatement(n) || ts.isThrowStatement(n)) exits = true;
+    if (ts.isReturnStatement(n) || ts.isThrowStatement(n) || ts.isYieldExpression(n)) exits = true;
     if ((ts.isBreakStatement(n) || ts.isContinueStatement(n)) && !insideLoop(n, statement)) exits = true;
   });
   return exits;

@@ -21,7 +21,8 @@ import {
 import { tableOf } from './packages.js';
 import type { Analysis } from './program.js';
 import { ProgramIndex } from './program-index.js';
-import { type Role, Roles } from './roles.js';
+import type { Role } from './role-types.js';
+import { Roles } from './roles.js';
 import { bare, type Fn, isFn } from './syntax.js';
 
 export type Callee =

@@ -36,6 +36,7 @@ import { autocommits } from './transactions/autocommit.js';
 import { CallbackFinder } from './transactions/callback.js';
 import { DeepWrites } from './transactions/deep-write.js';
 import { EmptyGuards } from './transactions/empty-guard.js';
+import { Endings } from './transactions/endings.js';
 import { LibraryCallbacks } from './transactions/library-callback.js';
 import { libraryStatements } from './transactions/manual.js';
 import { findPassedIn } from './transactions/passed-in.js';
@@ -90,6 +91,7 @@ export class SiteReader {
   private readonly pools: PoolFinder;
   private readonly arounds: Arounds;
   private readonly judging: Judging;
+  private readonly endings: Endings;
   private readonly publishes: ReadonlySet<ts.CallExpression>;
 
   constructor(
@@ -109,6 +111,7 @@ export class SiteReader {
     this.databases = new Databases(this.resolver, sources, config);
     this.threads = new Threads(this.resolver);
     const { key } = this.handles;
+    this.endings = new Endings(this.effects, key);
     this.writes = new Writes(this.resolver, this.effects, key, this.databases.joinsByItself);
     const helpers = new PgHelpers(this.resolver, this.effects, key);
     const openers = [helpers.callOf, new LibraryCallbacks(this.resolver).callOf];
@@ -302,6 +305,14 @@ export class SiteReader {
   }
 
   private transactionOf(scope: Scope, statement: ts.Statement): TransactionScope | undefined {
+    const found = this.openAt(scope, statement);
+    const ended = found === undefined ? [] : this.endings.of(found, scope, statement);
+    return found === undefined || ended.length === 0
+      ? found
+      : { ...found, obstacles: [...found.obstacles, ...ended] };
+  }
+
+  private openAt(scope: Scope, statement: ts.Statement): TransactionScope | undefined {
     const found =
       this.callbacks.find(scope, statement) ??
       findTransactional(scope, statement, this.resolver, this.effects);

@@ -5,32 +5,20 @@
  */
 
 import { ts } from 'ts-morph';
-import { isAssignment } from './availability.js';
 import type { Callers, Family } from './callers.js';
 import { type Carriers, isHandle } from './carriers.js';
 import { type HandleType, libraryType, pgType } from './handle-types.js';
-import { callbackObstacle, enclosures, statementOf, useOf } from './hazards.js';
-import { BROKERS, classOf } from './packages.js';
+import { callbackObstacle, statementOf } from './hazards.js';
 import type { PublishFacts } from './publish.js';
 import type { Obstacle } from './reasons.js';
 import type { Resolver } from './resolve.js';
-import {
-  contains,
-  eachNode,
-  eachOwnNode,
-  type Fn,
-  isAsync,
-  lineOf,
-  ownCalls,
-  quote,
-  type Scope,
-  scopeOf,
-} from './syntax.js';
-import type { InnerPublish, NewArgument, NewParameter, Threading } from './thread-shapes.js';
-import type { Idiom } from './transactions/idiom.js';
+import { type Fn, lineOf, quote, type Scope, scopeOf } from './syntax.js';
+import { ThreadBodies } from './thread-body.js';
+import { ThreadChanges } from './thread-changes.js';
+import type { Part, Root } from './thread-part.js';
+import type { Threading } from './thread-shapes.js';
 import type { PoolScope } from './transactions/pool-query.js';
 import type { Key, TransactionScope } from './transactions/scope.js';
-import { waiting } from './waits.js';
 import { type Discovery, namedScopeOf } from './wrappers.js';
 
 /** What a call's transaction is. */
@@ -39,27 +27,12 @@ export interface Reached {
   readonly pool: PoolScope | undefined;
 }
 
-interface Part {
-  readonly family: Family;
-  readonly index: number;
-  /** Whether the parameter is new; one that is there has to be handed the transaction's handle. */
-  readonly added: boolean;
-  readonly publishes: readonly { call: ts.CallExpression; facts: PublishFacts; body: Fn }[];
-  /** Calls of other threaded functions, and of itself. */
-  readonly hops: { readonly call: ts.CallExpression; readonly body: Fn }[];
-}
-
-interface Root {
-  readonly call: ts.CallExpression;
-  /** Undefined: a new transaction will be made around the call. */
-  readonly handle: ts.Expression | undefined;
-  readonly library: Idiom | undefined;
-}
-
 const MAX_FAMILIES = 30;
 
 export class Threadings {
   private readonly known = new Map<Family, Threading | undefined>();
+  private readonly bodies: ThreadBodies;
+  private readonly changes: ThreadChanges;
   private byScope: Map<Scope, readonly ts.CallExpression[]> | undefined;
 
   constructor(
@@ -70,10 +43,13 @@ export class Threadings {
     private readonly key: Key,
     private readonly read: (call: ts.CallExpression) => PublishFacts,
     private readonly reach: (call: ts.CallExpression, statement: ts.Statement) => Reached,
-    private readonly isPlain: (node: ts.Node) => boolean,
+    isPlain: (node: ts.Node) => boolean,
     /** Whether a file is among those that may be edited. */
     private readonly isSelected: (file: ts.SourceFile) => boolean,
-  ) {}
+  ) {
+    this.bodies = new ThreadBodies(resolver, isPlain);
+    this.changes = new ThreadChanges(resolver, carriers, (call) => this.familyOf(call));
+  }
 
   /** Undefined when what a call calls does not build its messages itself: a handle would not help. */
   of(call: ts.CallExpression): Threading | undefined {
@@ -128,13 +104,13 @@ export class Threadings {
     if (roots.length === 0 && obstacles.length === 0) return undefined;
     const type = this.typeOf(roots, obstacles);
     return {
-      ...this.changes(all, roots, type, obstacles),
+      ...this.changes.of(all, roots, type, obstacles),
       replacements: [],
       additions: [],
       needs: roots.map((r) => r.call),
       families: all.map((p) => p.family),
       obstacles,
-      noise: all.flatMap((p) => this.noiseOf(p)),
+      noise: all.flatMap((p) => this.bodies.noiseOf(p)),
     };
   }
 
@@ -148,7 +124,7 @@ export class Threadings {
       for (const call of this.publishesIn(body)) {
         const facts = this.read(call);
         if (facts.obstacles.length === 0 && facts.kind !== null) {
-          obstacles.push(...this.misplaced(call, body));
+          obstacles.push(...this.bodies.misplaced(call, body));
           publishes.push({ call, facts, body });
         } else if (this.familyOf(call) !== undefined) hops.push({ call, body });
         else return undefined;
@@ -172,7 +148,7 @@ export class Threadings {
     if (outside !== undefined)
       obstacles.push({
         code: 'caller-without-transaction',
-        what: `${this.placeOf(outside)} is not among the paths`,
+        what: `${this.bodies.placeOf(outside)} is not among the paths`,
       });
     return { family, index, added, publishes, hops };
   }
@@ -188,35 +164,6 @@ export class Threadings {
     return this.byScope.get(body) ?? [];
   }
 
-  /** What a publish's place in the function means once it is a statement of the transaction. */
-  private misplaced(call: ts.CallExpression, body: Fn): Obstacle[] {
-    const { statement, obstacle } = useOf(call);
-    if (obstacle !== undefined) return [obstacle];
-    if (scopeOf(call) !== body || statement === undefined || body.body === undefined)
-      return [callbackObstacle(scopeOf(call)) ?? { code: 'in-callback', what: quote(call) }];
-    const found = enclosures(statement, body.body).filter(
-      (o) => o.code !== 'loop' && o.code !== 'conditional-path',
-    );
-    if (!isAsync(body)) found.push({ code: 'not-async', what: `line ${lineOf(body)}` });
-    const condition = this.brokerCondition(body);
-    if (condition !== undefined)
-      found.push({ code: 'wrapper-unclear', what: `it asks the broker first (${quote(condition)})` });
-    return found;
-  }
-
-  /** `if (!channel) return`: an enqueue that waits for a connection to the broker makes no sense. */
-  private brokerCondition(body: Fn): ts.Expression | undefined {
-    let found: ts.Expression | undefined;
-    eachOwnNode(body, (n) => {
-      if (!ts.isIfStatement(n) || found !== undefined) return;
-      eachNode(n.expression, (e) => {
-        const named = ts.isIdentifier(e) || ts.isPropertyAccessExpression(e);
-        if (named && BROKERS.includes(this.resolver.roleOf(e)?.pkg ?? '')) found = n.expression;
-      });
-    });
-    return found;
-  }
-
   // ── upwards ──
 
   /** The next function that has to be threaded, when the call is in no transaction itself. */
@@ -226,7 +173,7 @@ export class Threadings {
     roots: Root[],
     obstacles: Obstacle[],
   ): Family | undefined {
-    const place = this.placeOf(call);
+    const place = this.bodies.placeOf(call);
     if (
       call.arguments.some(ts.isSpreadElement) ||
       call.arguments.length < (part.added ? part.index : part.index + 1)
@@ -239,7 +186,7 @@ export class Threadings {
     if (!ts.isSourceFile(named) && this.isPublisher(named)) {
       if (scope !== named)
         obstacles.push(callbackObstacle(scope) ?? { code: 'in-callback', what: quote(call) });
-      obstacles.push(...this.unawaited(call, named));
+      obstacles.push(...this.bodies.unawaited(call, named));
       // A call of itself is no publish of its own.
       if (part.family.bodies.includes(named) && !part.hops.some((h) => h.call === call))
         part.hops.push({ call, body: named });
@@ -270,19 +217,10 @@ export class Threadings {
     return undefined;
   }
 
-  private unawaited(call: ts.CallExpression, body: Fn): Obstacle[] {
-    const found = body.body === undefined ? [] : enclosures(call, body.body);
-    const hard = found.filter((o) => o.code !== 'loop' && o.code !== 'conditional-path');
-    const state = waiting(call);
-    if (state === 'could' && !isAsync(body)) hard.push({ code: 'not-async', what: `line ${lineOf(body)}` });
-    if (state === 'no') hard.push(useOf(call).obstacle ?? { code: 'in-callback', what: quote(call) });
-    return hard;
-  }
-
   private without(call: ts.CallExpression): Obstacle {
     const crosses = /\bparentPort\b|\bprocess\.on\(\s*['"]message['"]/.test(call.getSourceFile().text);
     const code = crosses ? 'process-boundary' : 'caller-without-transaction';
-    return { code, what: `${this.placeOf(call)}, ${quote(call)}` };
+    return { code, what: `${this.bodies.placeOf(call)}, ${quote(call)}` };
   }
 
   private typeOf(roots: readonly Root[], obstacles: Obstacle[]): HandleType | undefined {
@@ -295,106 +233,6 @@ export class Threadings {
       this.resolver.analysis.checker,
     );
   }
-
-  // ── what changes ──
-
-  private changes(
-    parts: readonly Part[],
-    roots: readonly Root[],
-    type: HandleType | undefined,
-    obstacles: Obstacle[],
-  ): Pick<Threading, 'publishes' | 'parameters' | 'arguments'> {
-    const nothing = { publishes: [], parameters: [], arguments: [] };
-    const library = roots[0]?.library;
-    if (type === undefined || obstacles.length > 0) return nothing;
-    const names = new Map<Fn, string>();
-    const parameters: NewParameter[] = [];
-    for (const part of parts) {
-      for (const body of part.family.bodies) names.set(body, this.nameIn(body, part, type, roots));
-      if (part.added) parameters.push(...this.parametersOf(part, type, names));
-    }
-    const added = new Map(parts.map((p) => [p.family, p]));
-    const hops = parts.flatMap((part) =>
-      part.hops.flatMap(({ call, body }): NewArgument[] => {
-        const family = this.familyOf(call);
-        const callee = family === undefined ? undefined : added.get(family);
-        const text = names.get(body);
-        if (callee === undefined || text === undefined || !callee.added) return [];
-        return [{ call, index: callee.index, text, awaits: waiting(call) === 'could' }];
-      }),
-    );
-    const publishes = parts.flatMap((part) =>
-      part.publishes.flatMap(({ call, facts, body }): InnerPublish[] => {
-        const { statement } = useOf(call);
-        const handle = names.get(body);
-        return statement === undefined || handle === undefined
-          ? []
-          : [{ call, statement, facts, handle, library }];
-      }),
-    );
-    return { publishes, parameters, arguments: hops };
-  }
-
-  private nameIn(body: Fn, part: Part, type: HandleType, roots: readonly Root[]): string {
-    const slot = part.added ? undefined : this.carriers.slotOf(body);
-    if (slot !== undefined) return slot.name.text;
-    const taken = new Set<string>();
-    eachNode(body, (n) => {
-      if (ts.isIdentifier(n)) taken.add(n.text);
-    });
-    const handle = roots[0]?.handle;
-    const isRunner = handle !== undefined && this.resolver.roleOf(handle)?.what === 'runner';
-    // Of a query runner its manager is handed on.
-    const wanted = handle !== undefined && ts.isIdentifier(handle) && !isRunner ? [handle.text] : [];
-    const names = [...wanted.filter((n) => !/^(?:this|transaction)$/.test(n)), ...type.names];
-    return names.find((n) => !taken.has(n)) ?? `${type.names[0]}${taken.size}`;
-  }
-
-  /** Bodies that do not publish get the parameter only where it would shift the others. */
-  private parametersOf(part: Part, type: HandleType, names: ReadonlyMap<Fn, string>): NewParameter[] {
-    const { family, index } = part;
-    const uses = new Set([...part.publishes, ...part.hops].map(({ body }) => body));
-    const preferred =
-      family.bodies.flatMap((b) => (uses.has(b) ? [names.get(b) ?? ''] : []))[0] ?? type.names[0];
-    const bodies = family.bodies.flatMap((signature): NewParameter[] => {
-      const name = names.get(signature) ?? '';
-      if (uses.has(signature)) return [{ signature, index, name, type }];
-      return signature.parameters.length > index ? [{ signature, index, name: `_${name}`, type }] : [];
-    });
-    const bare = family.declarations.map((signature) => ({ signature, index, name: preferred ?? '', type }));
-    return [...bodies, ...bare];
-  }
-
-  /** Whatever would run before the commit, and on another connection, if a call were moved in front of it. */
-  private noiseOf(part: Part): Obstacle[] {
-    const mine = new Set<ts.Node>([...part.publishes, ...part.hops].map(({ call }) => call));
-    const noise: Obstacle[] = [];
-    const does = (node: ts.Node): void => {
-      noise.push({ code: 'wrapper-does-more', what: `${quote(node)} (${this.placeOf(node)})` });
-    };
-    for (const body of new Set([...part.publishes, ...part.hops].map((p) => p.body))) {
-      if (body.body === undefined) continue;
-      for (const call of ownCalls(body.body)) {
-        if (mine.has(call) || isConsole(call) || [...mine].some((m) => contains(call, m))) continue;
-        const callee = this.resolver.calleeOf(call);
-        if (callee.kind === 'package' && classOf(callee.role.pkg) === 'broker') continue;
-        // A call for its own sake changes something, however plain it looks: a list of what is to be sent.
-        if (ts.isExpressionStatement(call.parent) || !this.isPlain(call)) does(call);
-      }
-      eachOwnNode(body.body, (n) => {
-        if (ts.isBinaryExpression(n) && isAssignment(n) && !ts.isIdentifier(n.left)) does(n);
-      });
-    }
-    return noise;
-  }
-
-  private placeOf(node: ts.Node): string {
-    return `${this.resolver.analysis.pathOf(node.getSourceFile())}:${lineOf(node)}`;
-  }
-}
-
-function isConsole(call: ts.CallExpression): boolean {
-  return /^console\./.test(call.expression.getText());
 }
 
 /** An implementation may have fewer parameters than what declares it: those with the most say where the handle goes. */

@@ -14,6 +14,13 @@ export function invalid(path: string, expected: string): UnbrokerError {
   });
 }
 
+function missing(path: string): UnbrokerError {
+  return new UnbrokerError('config-invalid', `${path} is missing`, {
+    hint: 'Add it.',
+    exitStatus: EXIT.badInput,
+  });
+}
+
 /** A whole number from `min` to `max`. */
 export const integer =
   (min: number, max: number): Checker<number> =>
@@ -94,7 +101,7 @@ export const object =
       }
       if (entry !== undefined) out[key] = checker(entry, `${path}.${key}`);
     }
-    for (const key of required) if (out[key] === undefined) throw invalid(`${path}.${key}`, 'given');
+    for (const key of required) if (out[key] === undefined) throw missing(`${path}.${key}`);
     return out as never;
   };
 

@@ -272,7 +272,9 @@ function checkPart(root: unknown, name: string, depth: number): void {
     case 'object':
       break;
     default:
-      throw new TypeError(`${name} holds a ${typeof root}, which JSON cannot`);
+      throw new TypeError(
+        `${name} holds ${root === undefined ? 'undefined' : `a ${typeof root}`}, which JSON cannot`,
+      );
   }
   if (root === null) return;
   // A cycle ends here too: it is deeper than any limit.

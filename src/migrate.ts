@@ -10,8 +10,8 @@ import { fileURLToPath } from 'node:url';
 import { EXIT, UnbrokerError } from './errors.js';
 import { UPGRADE_HINT } from './jobs/behind.js';
 import type { Queryable } from './jobs/job.js';
-import { codeOf } from './jobs/patience.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
+import { codeOf } from './jobs/sqlstate.js';
 
 export interface Migration {
   /** From the file name, 001 = 1. */

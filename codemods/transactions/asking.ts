@@ -8,7 +8,7 @@ import type { CallLike, Effects } from '../effects.js';
 import { isOpaque } from '../origins.js';
 import { classOf } from '../packages.js';
 import type { Resolver } from '../resolve.js';
-import type { Role } from '../roles.js';
+import type { Role } from '../role-types.js';
 import { eachNode, type Fn } from '../syntax.js';
 import { waits } from '../waits.js';
 import { idiomOf } from './idioms.js';

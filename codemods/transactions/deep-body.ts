@@ -7,7 +7,7 @@ import { ts } from 'ts-morph';
 import { enclosures } from '../hazards.js';
 import type { Resolver } from '../resolve.js';
 import type { Rethrows } from '../rethrow.js';
-import { contains, type Fn, ownCalls, scopeOf } from '../syntax.js';
+import { bare, contains, type Fn, ownCalls, scopeOf } from '../syntax.js';
 import { waits } from '../waits.js';
 import type { Asking } from './asking.js';
 import { idiomOf } from './idioms.js';
@@ -74,7 +74,7 @@ export class DeepBodies {
       const one =
         first.library?.wrap?.join !== undefined ||
         (first.library?.name === 'typeorm' && q.what === first.what && q.what === 'repository');
-      if (!one && this.key(q.handle) !== this.key(first.handle)) return 'it writes on two pools';
+      if (!one && this.rootOf(q) !== this.rootOf(first)) return 'it writes on two pools';
     }
     return undefined;
   }
@@ -85,6 +85,12 @@ export class DeepBodies {
     if (callee.kind === 'own') return this.asking.asks(call);
     if (callee.kind !== 'package' || idiomOf(callee.role.pkg) === undefined) return false;
     return waits(call) || ts.isExpressionStatement(call.parent) || this.asking.isThenable(call) === true;
+  }
+
+  /** One class of two objects may hold two pools. */
+  private rootOf({ handle }: PoolQuery): string {
+    const e = bare(handle);
+    return `${this.key(e)} ${ts.isPropertyAccessExpression(e) ? e.expression.getText() : ''}`;
   }
 
   private ownFunctions(call: ts.CallExpression): readonly Fn[] {

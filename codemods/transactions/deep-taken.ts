@@ -9,10 +9,10 @@ import type { CallLike, Effects } from '../effects.js';
 import { isWrite } from '../effects.js';
 import { isConst, isFallback, localSymbol } from '../origins.js';
 import type { Resolver } from '../resolve.js';
-import type { Role } from '../roles.js';
+import type { Role } from '../role-types.js';
 import { usesArguments } from '../signatures.js';
 import { bare, eachNode, type Fn, isReference, quote } from '../syntax.js';
-import { type Refusal, refuse } from './deep-opening.js';
+import { type Refusal, refuse } from './deep-opener.js';
 import { idiomOf } from './idioms.js';
 import type { PoolQuery } from './pool-query.js';
 

@@ -17,7 +17,8 @@ import type { Deep, NewArgument, NewParameter, Threading } from '../thread-shape
 import { waits } from '../waits.js';
 import type { Asking } from './asking.js';
 import { DeepBodies } from './deep-body.js';
-import { canWrite, isRefusal, type Opening, Openings, type Refusal, refuse } from './deep-opening.js';
+import { canWrite, isRefusal, type Refusal, refuse } from './deep-opener.js';
+import { type Opening, Openings } from './deep-opening.js';
 import { DeepPaths, isOptionalChain, type Path } from './deep-path.js';
 import { TakenHandles } from './deep-taken.js';
 import { ANY, type DownForm, downForm, rootTypeOf, whyNoForm } from './deep-types.js';

@@ -6,9 +6,9 @@
 
 import { ts } from 'ts-morph';
 import type { Effects } from '../effects.js';
-import { follows, statementOf } from '../hazards.js';
+import { blockExits, enclosures, follows, statementOf } from '../hazards.js';
 import type { Resolver } from '../resolve.js';
-import { bare, type Fn, ownCalls } from '../syntax.js';
+import { bare, eachOwnNode, type Fn, holds, ownCalls } from '../syntax.js';
 import type { CallbackCall } from './callback.js';
 import { transactionStatements } from './pg-client.js';
 import type { Key } from './scope.js';
@@ -70,7 +70,8 @@ export class PgHelpers {
     const before = follows(begin.statement, statement, fn);
     const after = follows(statement, commit.statement, fn);
     const straight = [before, after].every((r) => r.reachable && r.obstacles.length === 0);
-    return straight && client >= 0 ? { callback: this.parameterOf(fn, use), client } : undefined;
+    const proven = straight && client >= 0 && alwaysCommits(fn, commit.statement);
+    return proven ? { callback: this.parameterOf(fn, use), client } : undefined;
   }
 
   /** Which parameter of `fn` this call calls; -1 when it calls something else. */
@@ -80,4 +81,35 @@ export class PgHelpers {
     const declaration = this.resolver.analysis.checker.getSymbolAtLocation(target)?.valueDeclaration;
     return fn.parameters.indexOf(declaration as ts.ParameterDeclaration);
   }
+}
+
+/** Whoever comes back from it has committed: nobody returns earlier, passes the transaction by, or goes on after its error. */
+function alwaysCommits(fn: Fn, commit: ts.Statement): boolean {
+  if (fn.body === undefined) return false;
+  let early = false;
+  eachOwnNode(fn.body, (n) => {
+    if (ts.isReturnStatement(n) && (n.pos < commit.pos || catchAround(n, fn) !== undefined)) early = true;
+  });
+  const around = enclosures(commit, fn.body);
+  if (early || around.some((o) => o.code !== 'catch-swallows' && o.code !== 'loop')) return false;
+  const retries = around.some((o) => o.code === 'loop');
+  return catchesAround(commit, fn).every((block) =>
+    retries ? holds(block, ts.isThrowStatement) : blockExits(block),
+  );
+}
+
+function catchAround(node: ts.Node, fn: Fn): ts.CatchClause | undefined {
+  for (let n = node; n !== fn && !ts.isSourceFile(n); n = n.parent) if (ts.isCatchClause(n)) return n;
+  return undefined;
+}
+
+/** What an error of the commit reaches. */
+function catchesAround(commit: ts.Node, fn: Fn): ts.Block[] {
+  const found: ts.Block[] = [];
+  for (let n = commit; n !== fn && !ts.isSourceFile(n); n = n.parent) {
+    const holder = n.parent;
+    if (ts.isTryStatement(holder) && holder.tryBlock === n && holder.catchClause !== undefined)
+      found.push(holder.catchClause.block);
+  }
+  return found;
 }

@@ -191,6 +191,9 @@ export class Stretches {
     if (statement === undefined) return false;
     if (this.arounds.isReportingTry(statement, isSite)) return true;
     if (!ts.isVariableStatement(statement) && !ts.isExpressionStatement(statement)) return false;
+    // It would be disposed of with the transaction.
+    if (ts.isVariableStatement(statement) && statement.declarationList.flags & ts.NodeFlags.Using)
+      return false;
     const isOurs = (n: ts.Node): boolean =>
       (ts.isCallExpression(n) && isSite(n)) || queries.some((q) => q.call === n || q.spine?.has(n));
     let fits = this.areWaitedFor(queries.filter((q) => contains(statement, q.call)));

@@ -11,7 +11,7 @@ import { type Context, printable, run } from './context.js';
 import { hearEnd } from './end-signals.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson, table } from './output.js';
-import { wholeOption } from './whole-option.js';
+import { rateOption, wholeOption } from './whole-option.js';
 
 interface BridgeFlags extends MetricsFlags {
   readonly group?: string[];
@@ -37,10 +37,10 @@ async function runBridge(context: Context, flags: BridgeFlags): Promise<number> 
   // Loaded here: the broker client is for those who ask for it.
   const { bridge } = await import('../../adapters/rabbitmq/bridge.js');
   const { asQueue } = await import('../../adapters/rabbitmq/drain-plan.js');
-  const { checkRate, chooseGroups } = await import('./drain-run.js');
+  const { chooseGroups } = await import('./drain-run.js');
   const { lookAround } = await import('./drain-survey.js');
   const { createBridgeProgress } = await import('./bridge-progress.js');
-  const rate = checkRate(flags.rate);
+  const rate = rateOption(flags.rate);
   const idleExitMs = checkIdle(flags.idleExitMs);
   const pool = await context.migratedPool(4);
   const { seen, rules, amqpUrl } = await lookAround(context);

@@ -48,7 +48,7 @@ function describe({ group, queues }: GroupSample): void {
 }
 
 /** What to know about a queue beside the rows. */
-export function notesOf({ refused, otherWay, redelivered, kinds }: QueueSample): string[] {
+export function notesOf({ queue, refused, otherWay, redelivered, kinds }: QueueSample): string[] {
   const notes: string[] = [];
   if (refused !== null && otherWay !== null) notes.push(`look with ${otherWay}`);
   if (redelivered > 0) {
@@ -58,7 +58,7 @@ export function notesOf({ refused, otherWay, redelivered, kinds }: QueueSample):
   }
   if ((kinds['unmapped'] ?? 0) > 0) {
     notes.push(
-      "some have no kind and would wait as dead jobs of kind unmapped. Add a rule under drain.rules, for example { match: { exchange: 'shop' }, kind: '{routingKey}' }",
+      `some have no kind and would wait as dead jobs of kind unmapped. Add a rule under drain.rules, for example { match: { exchange: 'shop' }, kind: '{routingKey}' }, or for this queue { match: { queue: '${queue}' }, kind: 'your.kind' }`,
     );
   }
   return notes;

@@ -20,7 +20,7 @@ import { createProgress } from './drain-progress.js';
 import { lookAround, refuseSecrets } from './drain-survey.js';
 import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
-import { wholeOption } from './whole-option.js';
+import { rateOption } from './whole-option.js';
 
 export interface RunOptions {
   readonly group?: string[];
@@ -29,13 +29,12 @@ export interface RunOptions {
   readonly delayed: string;
 }
 
-const MAX_RATE = 1_000_000;
 /** Queues that one line of the report names. */
 const MAX_COUNTED = 20;
 
 export async function runDrain(context: Context, options: RunOptions): Promise<number> {
   refuseSecrets(process.argv.slice(2));
-  const rate = checkRate(options.rate);
+  const rate = rateOption(options.rate);
   const whenAmbiguous = checkChoice(options.whenAmbiguous);
   const choice = checkDelayed(options.delayed, options.group);
   const pool = await context.migratedPool(4);
@@ -181,11 +180,6 @@ function refuseObstacles(groups: readonly GroupPlan[]): void {
   throw new UnbrokerError('drain-obstacle', `Not as things are: ${first}${more}`, {
     hint: 'unbroker drain survey lists them all; --group drains the others.',
   });
-}
-
-export function checkRate(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined;
-  return wholeOption(text, '--rate', 1, MAX_RATE, 'a whole number of messages per second');
 }
 
 function checkChoice(text: string): 'stop' | 'keep' | 'absorb' {

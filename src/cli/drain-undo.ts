@@ -12,6 +12,7 @@ import { createProgress } from './drain-progress.js';
 import { refuseSecrets } from './drain-survey.js';
 import { hearEnd } from './end-signals.js';
 import { print, printJson, table } from './output.js';
+import { rateOption } from './whole-option.js';
 
 export interface UndoCommandOptions {
   readonly group?: string[];
@@ -23,11 +24,9 @@ export interface UndoCommandOptions {
   readonly dryRun?: boolean;
 }
 
-const MAX_RATE = 1_000_000;
-
 export async function undoDrain(context: Context, options: UndoCommandOptions): Promise<number> {
   refuseSecrets(process.argv.slice(2));
-  const rate = checkRate(options.rate);
+  const rate = rateOption(options.rate);
   const delayed = oneOf('--delayed', options.delayed, ['return', 'keep'] as const);
   const via = oneOf('--via', options.via, ['own', 'default'] as const);
   const whenAmbiguous = oneOf<WhenUndoAmbiguous>('--when-ambiguous', options.whenAmbiguous, [
@@ -168,7 +167,11 @@ function report(
 ): void {
   if (context.json) {
     const balanced = results.every(({ books }) => books.balanced);
-    printJson({ groups: results, balanced, frozen: results.flatMap(({ group }) => frozen.get(group) ?? []) });
+    printJson({
+      groups: results,
+      balanced,
+      frozen: results.flatMap(({ group, books, dryRun }) => closedTo(books, dryRun, frozen.get(group))),
+    });
     return;
   }
   if (results.length === 0) {
@@ -204,7 +207,7 @@ function report(
     for (const [reason, count] of Object.entries(books.refused)) {
       print(`${name}: ${count} messages stay: ${reason.replaceAll('-', ' ')}.`);
     }
-    for (const queue of frozen.get(group) ?? []) {
+    for (const queue of closedTo(books, dryRun, frozen.get(group))) {
       print(
         `${name}: ${printable(queue)} is frozen and takes nothing back: unbroker drain thaw --group ${name}, then undo again.`,
       );
@@ -214,11 +217,13 @@ function report(
   }
 }
 
-function checkRate(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined;
-  const rate = Number(text);
-  if (/^\d{1,7}$/.test(text) && rate >= 1 && rate <= MAX_RATE) return rate;
-  throw invalid('--rate', `a whole number of messages per second from 1 to ${MAX_RATE}`);
+/** The survey may be behind: after a real run only a refusal proves it. */
+function closedTo(
+  { refused }: UndoResult['books'],
+  dryRun: boolean,
+  frozen: readonly string[] = [],
+): readonly string[] {
+  return dryRun || (refused['its-queue-takes-no-more'] ?? 0) > 0 ? frozen : [];
 }
 
 function oneOf<Choice extends string>(flag: string, text: string, choices: readonly Choice[]): Choice {

@@ -133,6 +133,23 @@ const KNOWN: readonly Known[] = [
       }),
   },
   {
+    codes: ['53100', '53200'],
+    error: (code, cause) =>
+      new UnbrokerError(
+        'database-exhausted',
+        `The database has no ${code === '53100' ? 'disk space' : 'memory'} left`,
+        { hint: 'Free some, then run it again: what was committed stays.', cause },
+      ),
+  },
+  {
+    codes: ['57014'],
+    error: (_code, cause) =>
+      new UnbrokerError('statement-cut-short', 'The database cut a statement short', {
+        hint: 'Give the role a longer statement_timeout, or look for who cancels its statements.',
+        cause,
+      }),
+  },
+  {
     codes: ['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE']
       // The certificate is of another host, or its time is over.
       .concat(['ERR_TLS_CERT_ALTNAME_INVALID', 'CERT_HAS_EXPIRED']),

@@ -77,7 +77,7 @@ export async function bulk(
     return EXIT.ok;
   }
   if (preview.count > MAX_UNASKED && options.yes !== true) {
-    throw new UnbrokerError('operation-unconfirmed', `${act} would change ${amount(preview)} jobs`, {
+    throw new UnbrokerError('operation-unconfirmed', `${act} would change ${amount(preview)}`, {
       hint: 'Look at them with --dry-run, then add --yes.',
       exitStatus: EXIT.badInput,
     });
@@ -98,7 +98,7 @@ export async function resume(context: Context, id: string): Promise<number> {
       context.log.info({ operation: id, position, upto, changed }, 'a chunk is done');
     const end = await operations.run(pool, id, { signal: interrupt.signal, onChunk });
     if (context.json) printJson(end);
-    else print(`Operation ${id}, ${end.act}: ${end.changed} jobs changed.`);
+    else print(`Operation ${id}, ${end.act}: ${jobs(end.changed)} changed.`);
     if (end.finishedAt !== null) return EXIT.ok;
     if (!context.json) print(`Interrupted at job ${end.position}. Go on: unbroker jobs resume ${id}`);
     return EXIT.interrupted;
@@ -147,7 +147,9 @@ export function checkState(state: string): JobState {
   throw invalid('--state', `one of ${JOB_STATES.join(', ')}${suggestion(state, JOB_STATES)}`);
 }
 
-const amount = ({ count, more }: Preview): string => (more ? `more than ${MAX_PREVIEW}` : String(count));
+const jobs = (count: number): string => `${count} ${count === 1 ? 'job' : 'jobs'}`;
+
+const amount = ({ count, more }: Preview): string => (more ? `more than ${MAX_PREVIEW} jobs` : jobs(count));
 
 function describe(act: Act, preview: Preview): string {
   const rows = preview.groups.map(({ kind, error, count, samples }) => [
@@ -158,6 +160,6 @@ function describe(act: Act, preview: Preview): string {
   ]);
   return [
     ...(rows.length > 0 ? [table(['kind', 'last error', 'jobs', 'for example'], rows)] : []),
-    `${act} would change ${amount(preview)} jobs. Nothing was changed.`,
+    `${act} would change ${amount(preview)}. Nothing was changed.`,
   ].join('\n');
 }

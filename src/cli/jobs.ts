@@ -7,7 +7,7 @@ import type { JobFilter } from '../jobs/operator-store.js';
 import { type Act, createOperations, type Operation } from '../operations.js';
 import { type Context, printable, run } from './context.js';
 import { actor, audit, type BulkOptions, bulk, checkState, resume, withFilter } from './jobs-bulk.js';
-import { print, printJson, table } from './output.js';
+import { isCut, print, printJson, table } from './output.js';
 import { wholeOption } from './whole-option.js';
 
 interface ListOptions {
@@ -115,12 +115,23 @@ function describe(job: Job): string {
       name,
       value instanceof Date || typeof value !== 'object' ? value : JSON.stringify(value),
     ]);
-  const history = errors.map((e) => [e.attempt, e.at, e.name, e.message]);
+  const history = errors.map((e) => [e.attempt, timeOf(e.at), e.name, e.message]);
+  const long = [
+    ...rows.map(([name, value]) => [name, value] as const),
+    ...errors.map(({ attempt, message }) => [`attempt ${attempt}`, message] as const),
+  ].filter(([, value]) => typeof value === 'string' && isCut(value));
   return [
     table(['field', 'value'], rows),
     ...(history.length > 0 ? [table(['attempt', 'at', 'error', 'message'], history)] : []),
+    ...long.map(([name, value]) => `${name}: ${printable(String(value))}`),
     `payload: ${payloadText === null ? `(${job.bodyBytes} bytes in body)` : printable(payloadText)}`,
   ].join('\n');
+}
+
+/** As other times are shown; what is none, as it is. */
+function timeOf(text: string): Date | string {
+  const at = new Date(text);
+  return Number.isNaN(at.getTime()) ? text : at;
 }
 
 async function stats(context: Context): Promise<undefined> {

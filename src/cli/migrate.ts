@@ -4,6 +4,8 @@ import { migrate, migrationSql } from '../migrate.js';
 import { run } from './context.js';
 import { print, printJson } from './output.js';
 
+const MAX_NAMED = 5;
+
 export function migrateCommand(): Command {
   return new Command('migrate')
     .description('create or update the jobs table and its functions')
@@ -23,8 +25,12 @@ export function migrateCommand(): Command {
           print(`Schema ${result.schema} is up to date at version ${result.to}.`);
         else
           print(
-            `Schema ${result.schema}: version ${result.from} to ${result.to} (${result.applied.join(', ')}).`,
+            `Schema ${result.schema}: version ${result.from} to ${result.to} (${namesOf(result.applied)}).`,
           );
       }),
     );
 }
+
+/** All of a first migration are more than anybody reads; --json has them. */
+const namesOf = (applied: readonly string[]): string =>
+  applied.length > MAX_NAMED ? `${applied.length} migrations` : applied.join(', ');

@@ -7,7 +7,7 @@ import { printable } from './printable.js';
 
 const MAX_CELL = 80;
 /** A column of less is read letter by letter. */
-const MIN_ROOM = 10;
+const MIN_ROOM = 8;
 
 /**
  * Rows under a head; cells are made safe for a terminal and cut to 80 characters. `width` in columns, undefined for as wide
@@ -19,9 +19,9 @@ export function table(
   width: number | undefined = columnsOf(process.stdout),
 ): string {
   const cells = rows.map((row) => row.map(cell));
-  const whole = grid(head, cells, true);
+  const whole = grid(head, cells);
   if (width === undefined || widthOf(whole) <= width) return whole;
-  const narrow = grid(...wrapped(head, cells, width), false);
+  const narrow = grid(...wrapped(head, cells, width));
   return widthOf(narrow) <= width ? narrow : blocks(head, cells);
 }
 
@@ -29,7 +29,9 @@ export function table(
 export const columnsOf = (stream: NodeJS.WriteStream): number | undefined =>
   stream.isTTY && stream.columns > 0 ? stream.columns : undefined;
 
-function grid(head: readonly string[], cells: readonly (readonly string[])[], compact: boolean): string {
+/** With lines between the rows only where a first cell of several lines would not tell where one begins. */
+function grid(head: readonly string[], cells: readonly (readonly string[])[]): string {
+  const compact = !cells.some(([first]) => first?.includes('\n'));
   const drawn = new Table({ head: [...head], style: { head: [], border: [], compact } });
   for (const row of cells) drawn.push([...row]);
   return drawn.toString();
@@ -90,8 +92,12 @@ function blocks(head: readonly string[], cells: readonly (readonly string[])[]):
   const room = longest(head);
   const block = (row: readonly string[]): string =>
     head.flatMap((title, at) => (row[at] ? [`${title.padEnd(room)}  ${row[at]}`] : [])).join('\n');
-  return cells.map(block).join('\n\n');
+  // A blank line after each: what follows is not of the last.
+  return cells.map((row) => `${block(row)}\n`).join('\n');
 }
+
+/** Whether a table shows only its beginning. */
+export const isCut = (text: string): boolean => printable(text).length > MAX_CELL;
 
 function cell(value: unknown): string {
   if (value === null || value === undefined) return '';

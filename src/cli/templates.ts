@@ -123,7 +123,9 @@ async function push(context: Context, options: PushOptions): Promise<number> {
   else {
     for (const { key, version, changes } of pushed)
       print(`${key}: ${version === null ? 'would change' : `version ${version}`}: ${changes.join(', ')}`);
-    print(`${pushed.length} of ${templates.length} templates differ from the table.`);
+    print(
+      `${pushed.length} of ${templates.length} templates ${options.dryRun === true ? 'differ' : 'differed'} from the table.`,
+    );
   }
   return EXIT.ok;
 }

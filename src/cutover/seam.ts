@@ -42,24 +42,27 @@ export async function runSeamRule(
     const { rows } = await client.query(query.text, [...query.values]);
     return { rule: rule.name, ...(rows[0] as Omit<SeamFinding, 'rule'>) };
   } catch (error) {
-    throw ruleError(rule, error);
+    throw ruleError(rule, error, options.schema);
   } finally {
     await client.query('rollback').catch(() => undefined);
   }
 }
 
 /** What the server says of a rule's SQL is about names and syntax, not about rows: it may be shown. */
-function ruleError(rule: SeamRule, error: unknown): unknown {
+function ruleError(rule: SeamRule, error: unknown, schema: string): unknown {
   const { code, message } = error as { code?: unknown; message?: unknown };
   if (typeof code !== 'string' || !/^(42|22|57014)/.test(code)) return error;
   const timedOut = code === '57014';
+  const hasNoJobs = code === '42P01' && String(message).includes(`${schema}.jobs`);
   return new UnbrokerError(
     'seam-rule-failed',
     `Rule ${rule.name} cannot be run (${String(message).split('\n')[0]})`,
     {
       hint: timedOut
         ? 'Narrow it with where, or index the key columns.'
-        : 'Correct its source, key, since, where or expects in the config.',
+        : hasNoJobs
+          ? 'Run: unbroker migrate, or leave the places with a kind out of its expects until then.'
+          : 'Correct its source, key, since, where or expects in the config.',
       exitStatus: timedOut ? 1 : 2,
       cause: error,
     },

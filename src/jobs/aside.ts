@@ -4,13 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
-import type { Outcome } from './settle.js';
-
-/** A job that ended, and what to write. */
-export interface Settlement {
-  readonly run: Run;
-  readonly outcome: Outcome;
-}
+import type { Settlement } from './settlement.js';
 
 export interface AsideOptions {
   /** Writes without waiting for a lock; answers what could not be asked, and puts back what is held. Never throws. */

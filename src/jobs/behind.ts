@@ -3,7 +3,7 @@
  * goes. Told by SQLSTATE and by names of ours in the server's message, whose words are in any language. Pure.
  */
 import { EXIT, UnbrokerError } from '../errors.js';
-import { codeOf } from './patience.js';
+import { codeOf } from './sqlstate.js';
 
 export const UPGRADE_HINT =
   'Run: unbroker migrate, then unbroker roles if you use them; start programs of this version after that (docs/do/work.md)';

@@ -3,7 +3,7 @@
  * own message may quote a payload, and is in whatever language its lc_messages says. Each cause is said once a minute.
  */
 import { missedBy, UPGRADE_HINT } from './behind.js';
-import { codeOf, isConflict } from './patience.js';
+import { codeOf, isConflict } from './sqlstate.js';
 
 /** One line for a log. */
 export interface Saying {

@@ -95,7 +95,8 @@ export function enqueueStore(schema: string) {
     job.kind,
     job.payloadText,
     job.priority ?? null,
-    job.runAt ?? null,
+    // As text: pg writes a Date in this process's zone, to the minute, and zones were off by seconds until 1900.
+    job.runAt?.toISOString() ?? null,
     job.delayMs ?? null,
     job.maxAttempts ?? null,
     json(job.headers),
@@ -167,7 +168,7 @@ export function enqueueStore(schema: string) {
         jobs.map((j) => j.kind),
         jobs.map((j) => j.payloadText),
         column(jobs, (j) => j.priority),
-        column(jobs, (j) => j.runAt),
+        column(jobs, (j) => j.runAt?.toISOString()),
         column(jobs, (j) => j.delayMs),
         column(jobs, (j) => j.maxAttempts),
         column(jobs, (j) => json(j.headers)),

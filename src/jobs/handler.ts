@@ -7,9 +7,9 @@ import type { Log } from '../log-face.js';
 import { expiryOfOrigin, refuseExpiredAt } from './expiry.js';
 import type { ClaimedJob, Json, Queryable, RetryPolicy } from './job.js';
 import { LIMITS } from './job.js';
-import { isConflict } from './patience.js';
 import { type PayloadSchema, placesOf, validatePayload } from './payload-schema.js';
 import { Discard, type HandlerEnd, Snooze } from './settle.js';
+import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
 import { isStorableJson } from './text.js';
 

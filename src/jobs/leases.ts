@@ -6,9 +6,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
 import type { Queryable } from './job.js';
-import { isConflict } from './patience.js';
 import { isHeldBy } from './recheck.js';
 import { within } from './signal.js';
+import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
 
 export interface LeasesOptions {

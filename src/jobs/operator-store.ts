@@ -161,7 +161,7 @@ export function operatorStore(schema: string) {
         change.kind ?? null,
         change.payloadText ?? null,
         json(change.headers),
-        change.runAt ?? null,
+        change.runAt?.toISOString() ?? null,
         change.delayMs ?? null,
         change.maxAttempts ?? null,
         json(change.retryPolicy),

@@ -4,15 +4,16 @@
  */
 import { errorFields, type Log } from '../log.js';
 import { Ahead, isLastAttempt, parted } from './ahead.js';
-import type { Settlement } from './aside.js';
 import type { ClaimedMany } from './claimed.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
 import type { Patient } from './patience.js';
 import type { ReturnRamp } from './ramp.js';
+import { releaseJobs } from './release.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js';
+import type { Settlement } from './settlement.js';
 import { Settler } from './settler.js';
 import { Signal } from './signal.js';
 import type { Store } from './store.js';
@@ -191,7 +192,7 @@ export class Runs {
   async release(jobs: readonly ClaimedJob[]): Promise<void> {
     if (jobs.length === 0) return;
     const { store, db, onError } = this.#options;
-    await store.release(db, jobs).catch(onError);
+    await releaseJobs(store, db, jobs).catch(onError);
   }
 
   /** Under their leases from now on. */
@@ -254,7 +255,9 @@ export class Runs {
       if (end.type === 'threw') {
         const { id, kind: name, attempt } = run.job;
         const fields = { job: id, kind: name, attempt, outcome: outcome.type, ...errorFields(end.error) };
-        log.warn(fields, 'a handler threw');
+        // It asked for a later start: nothing went wrong.
+        if (outcome.type === 'snooze') log.debug(fields, 'a handler snoozed');
+        else log.warn(fields, 'a handler threw');
       }
     }
     this.beginNext();

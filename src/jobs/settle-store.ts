@@ -5,9 +5,9 @@
 import { joinedIds, returnedIds, rows } from './answers.js';
 import { type Completion, completions, type Held, ids, inOrder, tokens } from './held.js';
 import type { Queryable } from './job.js';
-import { isOutOfReach } from './patience.js';
 import type { RowNow } from './recheck.js';
 import { createSettleStatements } from './settle-statements.js';
+import { isOutOfReach } from './sqlstate.js';
 
 /** `stale`: no longer ours. `held`: somebody else has it locked. `refused`: asked by itself it says why. */
 export type EachAnswer = 'written' | 'stale' | 'held' | 'refused';

@@ -5,28 +5,25 @@
  * the row of another (aside.ts).
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Aside, type Settlement } from './aside.js';
+import { Aside } from './aside.js';
 import { Fitting } from './fitting.js';
-import type { Completion, Held } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
-import { codeOf, isCutShort, isHeld, isOutOfReach } from './patience.js';
-import { became } from './recheck.js';
-import type { Outcome } from './settle.js';
+import { became, type RowNow } from './recheck.js';
 import type { EachAnswer } from './settle-store.js';
+import {
+  completionsOf,
+  FREE,
+  isInTransaction,
+  isRefusal,
+  rowOf,
+  type Settlement,
+  type StoreWrite,
+  WRITES,
+  type Write,
+  withoutText,
+} from './settlement.js';
+import { isCutShort, isHeld, isOutOfReach } from './sqlstate.js';
 import type { Store } from './store.js';
-
-/** A statement of the store. */
-type Write = Outcome['type'] | 'completeAndRemove';
-type StoreWrite = (db: Queryable, held: readonly Held[], keeping: Queryable) => Promise<string[]>;
-
-/** In the order in which a batch writes them. */
-const WRITES: readonly Write[] = ['complete', 'completeAndRemove', 'retry', 'snooze', 'discard'];
-
-/** The same without waiting for locks. */
-const FREE = {
-  ...{ complete: 'completeFree', completeAndRemove: 'completeAndRemoveFree' },
-  ...{ retry: 'retry', snooze: 'snooze', discard: 'discard' },
-} as const satisfies Record<Write, keyof Store>;
 
 export interface SettlerOptions {
   readonly store: Store;
@@ -204,9 +201,26 @@ export class Settler {
   async #write(batch: readonly Settlement[]): Promise<Settlement[]> {
     const left: Settlement[] = [];
     for (const [as, same] of this.#bySort(batch)) {
-      if (this.#batch === 1) left.push(...(await this.#writeEach(as, same)));
-      else
-        for (const part of parts(same, this.#fitting.most)) left.push(...(await this.#writeSame(as, part)));
+      const write =
+        this.#batch === 1
+          ? this.#writeEach(as, same)
+          : this.#inParts(same, (part) => this.#writeSame(as, part));
+      left.push(...(await write));
+    }
+    return left;
+  }
+
+  /** As much at once as the server takes, which may be less after each. Answers what is left of all. */
+  async #inParts(
+    same: readonly Settlement[],
+    write: (part: readonly Settlement[]) => Promise<readonly Settlement[]>,
+  ): Promise<readonly Settlement[]> {
+    if (same.length <= this.#fitting.most) return write(same);
+    const left: Settlement[] = [];
+    for (let at = 0; at < same.length; ) {
+      const part = same.slice(at, at + this.#fitting.most);
+      at += part.length;
+      left.push(...(await write(part)));
     }
     return left;
   }
@@ -270,22 +284,15 @@ export class Settler {
     if (isHeld(error)) this.#aside.put(same);
     else if (isCutShort(error)) {
       this.#fitting.cutShort(same.length);
-      if (same.length === 1) this.#aside.put(same);
-      else return this.#inHalves(as, same);
+      // The next try has half as many in a statement.
+      if (same.length > 1) return [...same];
+      this.#aside.put(same);
     } else if (!isRefusal(error)) return [...same];
     else if (same.length > 1) return this.#oneByOne(as, same);
     // A caller's table refers to the row: the work is done all the same, and the row stays.
     else if (as === 'completeAndRemove') return this.#writeSame('complete', same);
     else return this.#withoutText(same[0] as Settlement);
     return [];
-  }
-
-  /** One that is too much for the server's statement_timeout will be so the next time, too. */
-  async #inHalves(as: Write, same: readonly Settlement[]): Promise<Settlement[]> {
-    const left: Settlement[] = [];
-    for (const half of parts(same, Math.ceil(same.length / 2)))
-      left.push(...(await this.#writeSame(as, half)));
-    return left;
   }
 
   /** Settles those that were written; answers the others. */
@@ -302,44 +309,46 @@ export class Settler {
   async #recheck(missing: readonly Settlement[]): Promise<Settlement[]> {
     if (missing.length === 0) return [];
     const { store, db, onError } = this.#options;
+    const ids = missing.map(({ run }) => run.job.id);
+    let rows: readonly RowNow[];
     try {
-      const rows = await store.rowsNow(
-        db,
-        missing.map(({ run }) => run.job.id),
-      );
-      const now = new Map(rows.map((row) => [row.id, row]));
-      for (const settlement of missing) {
-        const { run, outcome } = settlement;
-        const what = became(run.job, outcome, now.get(run.job.id));
-        if (what === 'held') this.#aside.put([settlement]);
-        else this.#settled(settlement, what === 'written');
-      }
-      return [];
+      rows = await store.rowsNow(db, ids);
     } catch (error) {
       onError(error);
       return [...missing];
     }
+    const now = new Map(rows.map((row) => [row.id, row]));
+    for (const settlement of missing) {
+      const { job } = settlement.run;
+      const what = became(job, settlement.outcome, now.get(job.id));
+      if (what === 'held') this.#aside.put([settlement]);
+      else this.#settled(settlement, what === 'written');
+    }
+    return [];
   }
 
-  /** What was put aside, as far as that goes without waiting; answers the rest. */
+  /** What was put aside, as far as that goes without waiting; answers what could not be asked. */
   async #writeFree(settlements: readonly Settlement[]): Promise<Settlement[]> {
-    const { store, db, onError } = this.#options;
     const left: Settlement[] = [];
-    for (const [as, same] of this.#bySort(settlements)) {
-      for (const part of parts(same, this.#fitting.most)) {
-        try {
-          const write = store[FREE[as]] as StoreWrite;
-          left.push(...(await this.#recheck(this.#settledOf(part, await write(db, part.map(rowOf), db)))));
-        } catch (error) {
-          onError(error);
-          if (isCutShort(error)) this.#fitting.cutShort(part.length);
-          // Refused for what is in it: as any other.
-          if (isRefusal(error)) this.#enqueue(part);
-          else left.push(...part);
-        }
-      }
-    }
+    for (const [as, same] of this.#bySort(settlements))
+      left.push(...(await this.#inParts(same, (part) => this.#writeFreePart(as, part))));
     return left;
+  }
+
+  async #writeFreePart(as: Write, part: readonly Settlement[]): Promise<readonly Settlement[]> {
+    const { store, db, onError } = this.#options;
+    let ids: readonly string[];
+    try {
+      ids = await (store[FREE[as]] as StoreWrite)(db, part.map(rowOf), db);
+    } catch (error) {
+      onError(error);
+      if (isCutShort(error)) this.#fitting.cutShort(part.length);
+      if (!isRefusal(error)) return part;
+      // Refused for what is in it: as any other.
+      this.#enqueue(part);
+      return [];
+    }
+    return this.#recheck(this.#settledOf(part, ids));
   }
 
   /** One row that the server refuses must not hold up the others. */
@@ -360,49 +369,4 @@ export class Settler {
     this.#settled({ run, outcome }, false);
     return [];
   }
-}
-
-function parts(same: readonly Settlement[], size: number): readonly (readonly Settlement[])[] {
-  if (same.length <= size) return [same];
-  const out: (readonly Settlement[])[] = [];
-  for (let at = 0; at < same.length; at += size) out.push(same.slice(at, at + size));
-  return out;
-}
-
-/** What its statement needs. Most outcomes are completions: with a spread each took the worker 1.6 us of 6.6 more. */
-function rowOf({ run, outcome }: Settlement): Held {
-  const { id, leaseToken } = run.job;
-  if (outcome.type === 'complete') {
-    const { resultText } = outcome;
-    const completion: Completion = { id, leaseToken, resultText };
-    return completion;
-  }
-  return { ...outcome, id, leaseToken };
-}
-
-/** Of what `take` gave. */
-export function completionsOf(taken: readonly Settlement[]): Completion[] {
-  return taken.map((settlement) => rowOf(settlement) as Completion);
-}
-
-/** The same outcome with no text of a handler's in it; null when there is none already. */
-function withoutText(outcome: Outcome): Outcome | null {
-  switch (outcome.type) {
-    case 'snooze':
-      return null;
-    case 'complete':
-      return outcome.resultText === null ? null : { type: 'complete', resultText: null };
-    default: {
-      const bare = { name: 'Error', message: 'unstorable message' };
-      return outcome.message === bare.message ? null : { ...outcome, ...bare };
-    }
-  }
-}
-
-/** invalid_transaction_termination: whoever brings the database wraps what it is asked. */
-const isInTransaction = (error: unknown): boolean => codeOf(error) === '2D000';
-
-/** SQLSTATE classes 22, 23 (data, constraints), 54 (limits), P0 (a trigger's): asking the same again will not help. */
-function isRefusal(error: unknown): boolean {
-  return /^(22|23|54|P0)...$/.test(codeOf(error));
 }

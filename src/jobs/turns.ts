@@ -5,9 +5,11 @@
  * database decides.
  */
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Turn } from './claim-store.js';
 import type { ClaimedJob, Queryable } from './job.js';
 import { within } from './signal.js';
+import { isConflict, isHeld } from './sqlstate.js';
 import type { Store } from './store.js';
 
 type Key = Pick<Turn, 'kind' | 'key'>;
@@ -23,6 +25,8 @@ export interface TurnsOptions {
 /** Keys of one statement. */
 const BATCH = 500;
 const MAX_PROMOTE_MS = 10_000;
+/** In a row: transactions in each other's way, where a role's are serializable by default. */
+const MAX_CONFLICTS = 10;
 
 export class Turns {
   readonly #ended = new Map<string, Key>();
@@ -50,16 +54,27 @@ export class Turns {
     const { store, db, onPromoted, onError } = this.#options;
     // One turn of the event loop: what was settled together goes on together.
     await new Promise((resolve) => setImmediate(resolve));
+    let conflicts = 0;
     while (this.#ended.size > 0) {
       const keys = [...this.#ended].slice(0, BATCH);
       for (const [name] of keys) this.#ended.delete(name);
       try {
-        // In order: two who wait for the same rows in different orders deadlock.
-        await within(store.promote(db, inOrder(keys.map(([, key]) => key))), MAX_PROMOTE_MS);
+        const promoted = promote(
+          store,
+          db,
+          keys.map(([, key]) => key),
+          onError,
+        );
+        await within(promoted, MAX_PROMOTE_MS);
         onPromoted();
+        conflicts = 0;
       } catch (error) {
-        // Left to the sweep.
         onError(error);
+        conflicts += 1;
+        // Else left to the sweep.
+        if (!isConflict(error) || conflicts > MAX_CONFLICTS) continue;
+        for (const [name, key] of keys) this.#ended.set(name, key);
+        await sleep(conflicts * 5 * Math.random());
       }
     }
     this.#promoting = undefined;
@@ -74,11 +89,34 @@ export class TurnWalk {
   async step(store: Store, db: Queryable, limit: number): Promise<boolean> {
     const keys = await store.turns(db, this.#after, limit);
     const stuck = keys.filter((key) => key.stuck);
-    if (stuck.length > 0) await store.promote(db, inOrder(stuck));
+    if (stuck.length > 0) await promote(store, db, stuck, () => {});
     const last = keys.at(-1);
     const over = last === undefined || keys.length < limit;
     this.#after = over ? null : last;
     return over;
+  }
+}
+
+/**
+ * In order: two who wait for the same rows in different orders deadlock. When somebody else holds the next job of one key, the
+ * others go on one by one, and that one is left to the sweep.
+ */
+async function promote(
+  store: Store,
+  db: Queryable,
+  keys: readonly Key[],
+  onHeld: (error: unknown) => void,
+): Promise<void> {
+  const sorted = inOrder(keys);
+  try {
+    await store.promote(db, sorted);
+  } catch (error) {
+    if (!isHeld(error) || sorted.length === 1) throw error;
+    for (const key of sorted)
+      await store.promote(db, [key]).catch((again: unknown) => {
+        if (!isHeld(again)) throw again;
+        onHeld(again);
+      });
   }
 }
 

@@ -7,10 +7,10 @@
 import type { UnbrokerError } from '../errors.js';
 import { Firing } from './firing.js';
 import type { Queryable } from './job.js';
-import { isConflict } from './patience.js';
 import { type Retention, RetentionWalk } from './retention.js';
 import type { Fired } from './schedule-store.js';
 import { within } from './signal.js';
+import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
 import { TurnWalk } from './turns.js';
 import type { Reaped } from './upkeep-store.js';

@@ -121,7 +121,10 @@ class EventCounts {
       ),
       fired: registry.counter('unbroker_jobs_fired_total', 'Jobs that this process fired by schedule.'),
       errors: registry
-        .counter('unbroker_database_errors_total', 'Times the database did not answer.')
+        .counter(
+          'unbroker_database_errors_total',
+          'Times the database did not answer, or refused a statement.',
+        )
         .with({}),
     };
     registry.gauge('unbroker_worker_jobs', 'Jobs that this process holds.', () => [

@@ -3,7 +3,7 @@
  * answered only when the commit that holds its row is. It decides nothing about jobs.
  */
 import { type Enqueued, LIMITS, type PreparedJob, type Queryable } from '../jobs/job.js';
-import { codeOf } from '../jobs/patience.js';
+import { codeOf } from '../jobs/sqlstate.js';
 import type { Store } from '../jobs/store.js';
 import { Refusal } from './contract.js';
 

@@ -303,6 +303,23 @@ describe.concurrent('the database', () => {
     }
   });
 
+  test('seam before the table is there says what to do about it', async () => {
+    const rule = {
+      name: 'r',
+      source: 'pg_stat_activity',
+      key: 'pid',
+      since: 'backend_start',
+      expects: { kind: 'a', key: 'payload.id' },
+    };
+    const config = configured('seam.json', JSON.stringify({ seam: { rules: [rule] } }));
+    expectRefusal(
+      await unbroker(['seam', '--schema', 'not_yet', '--config', config]),
+      2,
+      'seam-rule-failed',
+      'Run: unbroker migrate, or leave the places with a kind out',
+    );
+  });
+
   test.for([
     [['doctor'], /pg_stat_activity/],
     [['jobs', 'stats'], /group by kind/],
@@ -550,6 +567,20 @@ describe('jobs', () => {
       errors: [{ name: 'E' }],
     });
     expectRefusal(missing, 2, 'job-missing', 'unbroker jobs list');
+    await db.clear();
+  });
+
+  test('show cuts a long error or result in its tables, and prints it whole below', async () => {
+    const [id] = (await db.put('a', [1], { maxAttempts: 1 })) as [string];
+    const message = `it said ${'very much '.repeat(20)}end`;
+    const jobs = await db.claim('a');
+    await db.store.discard(
+      db.pool,
+      jobs.map((job) => ({ ...job, name: 'E', message })),
+    );
+    const { stdout } = await unbroker(['jobs', 'show', id]);
+    expect(stdout).toContain(`\nattempt 1: ${message}\n`);
+    expect(stdout).toMatch(/│ 1 +│ \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z │ E +│ it said .*… │/);
     await db.clear();
   });
 

@@ -319,6 +319,20 @@ create trigger draws before insert on unbroker.jobs for each row execute functio
     },
   );
 
+  test('a time of long ago is stored to the second, though the zone of this process was off by seconds then', async () => {
+    const before = process.env['TZ'];
+    process.env['TZ'] = 'Pacific/Auckland';
+    try {
+      const runAt = new Date('0001-01-01T00:00:00Z');
+      const one = await enqueue(db.pool, 'a', null, { runAt });
+      const [many] = await enqueueMany(db.pool, [{ kind: 'a', runAt }]);
+      for (const id of [one.id, many?.id ?? '']) expect((await db.job(id)).runAt).toEqual(runAt);
+    } finally {
+      if (before === undefined) delete process.env['TZ'];
+      else process.env['TZ'] = before;
+    }
+  });
+
   test('a delay counts by the database’s clock', async () => {
     const { id } = await enqueue(db.pool, 'a', null, { delayMs: 90_000 });
     const [many] = await enqueueMany(db.pool, [{ kind: 'a', delayMs: 90_000 }]);

@@ -115,6 +115,28 @@ describe('a row that somebody holds', () => {
   });
 });
 
+test('the next job of an ordering key that somebody holds keeps no other key waiting', async () => {
+  await db.put('a', [1, 2], { orderingKey: 'x' });
+  await db.put('a', [1, 2], { orderingKey: 'y' });
+  const { open, handlers } = gated();
+  // As the server says it after two seconds.
+  const refusing: Queryable = {
+    query(text, values) {
+      const isHeld = text.includes('.promote(') && String(values?.[1]).includes('x');
+      if (isHeld) return Promise.reject(Object.assign(new Error('held'), { code: '55P03' }));
+      return db.pool.query(text, values);
+    },
+  };
+  const worker = work({ db: refusing, handlers: { a: handlers.done } });
+  await until('a claim has met those that wait', async () => {
+    const { rows } = await db.pool.query(`select from unbroker.jobs where turn = 'waits'`);
+    return worker.running === 2 && rows.length === 2;
+  });
+  open();
+  await until('the other key has gone on', () => worker.settled().length === 3);
+  expect(await db.states()).toEqual({ done: 3, ready: 1 });
+});
+
 describe('a write whose answer is lost', () => {
   test.each([
     ['with the next claim', { pollMs: 5 }],

@@ -61,7 +61,9 @@ test('an operator’s bulk retry ends; lists, counts and groups have their times
   await pool.query('truncate unbroker.jobs');
   const runAt = new Date('2031-02-03T04:05:06.789Z');
   const [id] = (await db.put('b', [1], { runAt })) as [string];
-  expect(await store.show(pool, id)).toMatchObject({ runAt, finishedAt: null, lockedUntil: null });
+  expect(await store.show(pool, id)).toMatchObject({
+    ...{ runAt, createdAt: expect.any(Date), finishedAt: null, lockedUntil: null },
+  });
   expect(await store.stats(pool)).toMatchObject([{ kind: 'b', oldestRunAt: runAt }]);
   await pool.query(`update unbroker.jobs set run_at = now()`);
   const [job] = await db.claim('b');

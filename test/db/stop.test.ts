@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { execPath } from 'node:process';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { HandlerContext } from '../../src/jobs/handler.js';
+import type { Queryable } from '../../src/jobs/job.js';
 import { cliFile, startCli } from '../support/cli.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
@@ -113,6 +114,33 @@ describe('stop()', () => {
     );
     expect(rows[0].right).toBe(ids.length);
   }, 180_000);
+
+  test.each(['a row that is locked just then', 'another transaction in the way'])(
+    '%s: what is given back goes back all the same',
+    async (how) => {
+      const [held] = (await db.put('a', [1, 2])) as [string, string];
+      const holder = await db.session();
+      let releases = 0;
+      const meeting: Queryable = {
+        async query(text, values) {
+          const isRelease = text.includes(`set state = 'ready', attempts = j.attempts - 1`);
+          if (!isRelease || ++releases > 1) return db.pool.query(text, values);
+          if (how.startsWith('another')) throw Object.assign(new Error('serialization'), { code: '40001' });
+          await holder.query('begin');
+          await holder.query('select from unbroker.jobs where id = $1 for update', [held]);
+          const answer = await db.pool.query(text, values);
+          await holder.query('rollback');
+          return answer;
+        },
+      };
+      const worker = work({ db: meeting, handlers: { a: () => new Promise(() => {}) } });
+      await until('both run', () => worker.running === 2);
+      await worker.stop({ deadlineMs: 0 });
+      expect(await db.states()).toEqual({ ready: 2 });
+      expect((await db.job(held)).attempts).toBe(0);
+      expect(releases).toBeGreaterThan(1);
+    },
+  );
 
   test('at once after start, twice, and before start', async () => {
     await db.put('a', [1]);

@@ -5,6 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HandlerFunction } from '../../src/jobs/handler.js';
+import { isConflict } from '../../src/jobs/sqlstate.js';
 import type { WorkerEvent } from '../../src/jobs/worker.js';
 import type { JobsDatabase } from '../support/jobs.js';
 import { seeded } from '../support/seeded.js';
@@ -16,6 +17,11 @@ export interface StormOptions {
   readonly jobs: number;
   /** Times that workers come and go. */
   readonly rounds: number;
+  /**
+   * Default false. True: the transactions of workers are serializable, so that others are in their way, and somebody holds rows
+   * locked for a third of a second each round.
+   */
+  readonly hostile?: boolean;
 }
 
 export interface StormResult {
@@ -61,26 +67,29 @@ interface Story {
 
 export async function workerStorm(
   db: JobsDatabase,
-  { seed, jobs, rounds }: StormOptions,
+  { seed, jobs, rounds, hostile = false }: StormOptions,
 ): Promise<StormResult> {
   const random = seeded(seed);
   const below = (n: number): number => Math.floor(random() * n);
-  const judge = new Judge();
+  const judge = new Judge(hostile);
   let open = (): void => {};
   const gate = new Promise<void>((resolve) => {
     open = resolve;
   });
   const handlers = handlersOf(db, gate);
+  const serializable = encodeURIComponent('-c default_transaction_isolation=serializable');
+  const url = hostile ? `${db.url}?options=${serializable}` : db.url;
   const start = (options: Partial<TestWorkerOptions> = {}): TestWorker => {
     const concurrency = CONCURRENCIES[below(CONCURRENCIES.length)] as number;
     const settleBatch = random() < 0.3 ? 1 : 1_000;
     return judge.watched({
-      ...{ url: db.url, concurrency, settleBatch, leaseMs: 60_000, max: 3 },
+      ...{ url, concurrency, settleBatch, leaseMs: 60_000, max: 3 },
       ...{ kinds: { limited: { maxRunning: MAX_RUNNING } }, keepDone: random() < 0.7 },
       ...options,
       handlers: () => handlers,
     });
   };
+  const held: Promise<void>[] = [];
   let workers: TestWorker[] = [];
   let stops = 0;
   const stop = async (stopped: readonly TestWorker[]): Promise<void> => {
@@ -103,9 +112,11 @@ export async function workerStorm(
       workers.push(...Array.from({ length: 1 + below(2) }, () => start()));
       await sleep(below(60));
       await operate(db, below);
+      if (hostile) held.push(holdRows(db));
       const staying = random() < 0.3 ? [] : workers.filter(() => random() < 0.4);
       await stop(workers.filter((worker) => !staying.includes(worker)));
       workers = staying;
+      await Promise.all(held.splice(0));
       if (staying.length === 0) await judge.nothingRuns(db);
     }
     open();
@@ -151,6 +162,21 @@ async function operate(db: JobsDatabase, below: (n: number) => number): Promise<
   await db.store.cancel(db.pool, ids(['ready', 'running']));
 }
 
+/** As an operator does who looks at what runs, in a transaction. */
+async function holdRows({ pool }: JobsDatabase): Promise<void> {
+  const client = await pool.connect();
+  try {
+    await client.query('begin');
+    await client.query(
+      `select from unbroker.jobs where state = 'running' order by random() for update skip locked limit 5`,
+    );
+    await sleep(300);
+    await client.query('rollback');
+  } finally {
+    client.release();
+  }
+}
+
 function handlersOf(db: JobsDatabase, gate: Promise<void>): Record<KindName, HandlerFunction> {
   const pause = (): Promise<unknown> => sleep(Math.random() * 4);
   const first = new Set<string>();
@@ -183,6 +209,8 @@ class Judge {
   #limited = 0;
   #claims = 0;
   #starts = 0;
+
+  constructor(private readonly hostile: boolean) {}
 
   problem(what: string): void {
     if (this.problems.length < 20) this.problems.push(what);
@@ -229,7 +257,9 @@ class Judge {
   #heard(event: WorkerEvent): void {
     if (event.type === 'claimed') this.#claims += event.jobs.length;
     if (event.type === 'lost') this.problem(`${event.job.kind} ${event.job.id}: its lease was lost`);
-    if (event.type === 'database-error') this.problem(`the database refused: ${String(event.error)}`);
+    // In each other's way, and asked again.
+    if (event.type === 'database-error' && !(this.hostile && isConflict(event.error)))
+      this.problem(`the database refused: ${String(event.error)}`);
     if (event.type === 'settled') this.#story(event.job.id).ends.push(event.outcome.type);
   }
 

@@ -386,7 +386,7 @@ async function workerStorms(server: PostgresServer, count: number) {
   for (let seed = firstSeed; seed < firstSeed + count; seed += 1) {
     const db = await jobsDatabase({ server });
     try {
-      const storm = await workerStorm(db, { seed, jobs: 1_500, rounds: 14 });
+      const storm = await workerStorm(db, { seed, jobs: 1_500, rounds: 14, hostile: seed % 2 === 1 });
       for (const sum of ['starts', 'stops', 'neverStarted'] as const) sums[sum] += storm[sum];
       problems.push(...storm.problems.map((problem) => `seed ${seed}: ${problem}`));
     } finally {

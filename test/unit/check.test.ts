@@ -210,3 +210,10 @@ describe('the config', () => {
     );
   });
 });
+
+test('a key that must be there and is not is said to be missing, by its place', () => {
+  const rule = { name: 'r', source: 'orders', key: 'id', expects: { kind: 'a', key: 'payload.id' } };
+  const error = failure(() => checkConfig({ seam: { rules: [rule] } }));
+  expect(error).toMatchObject({ code: 'config-invalid', exitStatus: 2 });
+  expect(error.line).toBe('config.seam.rules[0].since is missing. Add it.');
+});

@@ -26,6 +26,8 @@ describe('foreign errors', () => {
     [withCode('42501'), 'permission-denied', 1],
     [withCode('25006'), 'database-read-only', 1],
     [withCode('53300'), 'database-full', 1],
+    [withCode('53100'), 'database-exhausted', 1],
+    [withCode('57014'), 'statement-cut-short', 1],
     [withCode('DEPTH_ZERO_SELF_SIGNED_CERT'), 'tls-refused', 2],
     [new Error('The server does not support SSL connections'), 'tls-refused', 2],
     [withCode('23505', 'Key (email)=(ann@example.org) already exists'), 'unexpected', 1],

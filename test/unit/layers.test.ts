@@ -2,7 +2,7 @@
  * The rules of the house that a reader cannot see in one file: who may import whom, which dependency stays behind
  * which fence, and that every error code is documented. It reads the sources and runs nothing of them.
  */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { builtinModules } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -189,7 +189,7 @@ describe('layers', () => {
 
 /** Package to the files that may import it. */
 const FENCES: Readonly<Record<string, RegExp>> = {
-  pg: /^src\/(jobs\/store|migrate|cli\/.+)\.ts$|^adapters\/(transactions\/|amqplib\/pool\.ts$)/,
+  pg: /^src\/cli\/|^adapters\/amqplib\/pool\.ts$/,
   amqplib: /^adapters\/rabbitmq\/broker\.ts$/,
   'ts-morph': /^codemods\//,
   commander: /^src\/cli\//,
@@ -225,6 +225,16 @@ describe('fences', () => {
     const packages = [...closure('src/enqueue.ts')].flatMap((file) => importsOfFile(file).packages);
     expect(packages).toEqual([]);
   });
+});
+
+test('pages that a message sends its reader to are there, and in the package', () => {
+  const named = [...sources].flatMap(([file, text]) =>
+    [...withoutComments(text).matchAll(/\bdocs\/[a-z]+\/[a-z-]+\.md\b/g)].map(([page]) => ({ file, page })),
+  );
+  expect(named.length).toBeGreaterThan(0);
+  expect(named.filter(({ page }) => !existsSync(join(root, page)))).toEqual([]);
+  const { files } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { files: string[] };
+  expect(files).toContain('docs');
 });
 
 describe('error codes', () => {

@@ -33,13 +33,25 @@ describe('a table', () => {
         .join('');
     expect(inColumn(1)).toBe(`kind${'notify.email'.repeat(2)}`);
     expect(inColumn(5)).toBe(`source${'rabbitmq:%2f/notification.work.email#1'.repeat(2)}`);
-    // Rows of several lines are told apart.
-    expect(text.match(/├/g)).toHaveLength(2);
+  });
+
+  test('parts its rows by lines only where the first cell has several', () => {
+    const lines = (first: string): number =>
+      table(
+        ['a', 'b'],
+        [
+          [first, 'x '.repeat(20)],
+          ['z', 'y'],
+        ],
+        30,
+      ).match(/├/g)?.length ?? 0;
+    expect([lines('one'), lines('one-two-three-four-five')]).toEqual([1, 2]);
   });
 
   test.each([60, 20, 1])('at %i columns, where no word would fit, is a block a row', (width) => {
     const text = table(HEAD, [ROW, ROW], width);
     expect(text.split('\n\n')).toHaveLength(2);
+    expect(text).toMatch(/[^\n]\n$/);
     expect(text.split('\n').slice(0, 5)).toEqual([
       'id          4711',
       'kind        notify.email',
@@ -50,7 +62,7 @@ describe('a table', () => {
   });
 
   test('shows no column that a row leaves empty in its block, and no row as nothing', () => {
-    expect(table(['a', 'b'], [['x'.repeat(30), null]], 20)).toBe(`a  ${'x'.repeat(30)}`);
+    expect(table(['a', 'b'], [['x'.repeat(30), null]], 20)).toBe(`a  ${'x'.repeat(30)}\n`);
     expect(table(['aaaaaaaaaaaa', 'bbbbbbbbbbbb'], [], 20)).toBe('');
   });
 
