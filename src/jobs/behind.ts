@@ -29,9 +29,9 @@ export const BROUGHT_BY: Readonly<Record<string, string>> = {
   enqueue_alike: '027_enqueue_alike',
   finish_each: '028_finish_each',
   remove_soon: '030_held_rows',
-  count_ends: '040_claims',
-  reap: '040_claims',
-  claim_many: '044_claim_open',
+  count_ends: '031_claims',
+  reap: '031_claims',
+  claim_many: '035_claim_open',
 };
 
 /**

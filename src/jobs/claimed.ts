@@ -23,7 +23,7 @@ const REST = `
 export const claimedColumns = (kinds: string): string => `
   id::text, payload as "payloadText", body, concat_ws(' ', ${numbers(kinds)}) as numbers, ${REST} as rest`;
 
-/** Between the fields of a job and between jobs in the text of many (migrations/044_claim_open.sql). */
+/** Between the fields of a job and between jobs in the text of many (migrations/035_claim_open.sql). */
 const FIELD = '\x1f';
 const JOB = '\x1e';
 

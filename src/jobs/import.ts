@@ -71,7 +71,7 @@ export function writeJob(rows: CopyRows, job: ImportedJob): JobRow {
   else rows.jsonValue(job.headers);
   rows.text(job.source);
   rows.json(job.error === null ? null : errorsOf(job.error, job.attempts));
-  // The mark that the index of the dead goes by (migrations/043_open.sql).
+  // The mark that the index of the dead goes by (migrations/034_open.sql).
   if (job.state === 'dead') rows.boolean(true);
   else rows.none();
   const { bytes, start, end } = rows.end();

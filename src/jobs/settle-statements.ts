@@ -31,7 +31,7 @@ export function createSettleStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   const heldAndFree = free(jobs);
-  /** A write that ends leases, and that their claims have so many jobs less (migrations/040_claims.sql); answers as `ids` says. */
+  /** A write that ends leases, and that their claims have so many jobs less (migrations/031_claims.sql); answers as `ids` says. */
   const ending = (write: string, ids = 'id::text'): string => `
 with ended as (${write}
   returning j.id, ${nth(2, 'bigint')} as token
@@ -72,12 +72,12 @@ where ${heldAndFree}`,
 select j.id::text, j.state, j.lease_token::text as "leaseToken", j.attempts, coalesce(j.errors, '[]') as errors
 from ${jobs} j where j.id = any ($1::bigint[])`,
 
-    /** The same for one job (migrations/040_claims.sql). */
+    /** The same for one job (migrations/031_claims.sql). */
     finishOne: `
 select ${s}.finish_one($1, $2, $3) as written`,
 
     /**
-     * The same for each of them in a transaction of its own (migrations/040_claims.sql); a letter for each: w written,
+     * The same for each of them in a transaction of its own (migrations/031_claims.sql); a letter for each: w written,
      * s stale, h held by somebody else, e refused. Not inside a transaction.
      */
     finishEach: `

@@ -9,7 +9,7 @@ export function createUpkeepStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   return {
-    /** Takes back up to $1 expired leases (migrations/040_claims.sql). */
+    /** Takes back up to $1 expired leases (migrations/031_claims.sql). */
     reap: `
 select id, kind, state from ${s}.reap($1)`,
 

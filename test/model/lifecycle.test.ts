@@ -28,7 +28,10 @@ async function rowsOf(on: Queryable): Promise<unknown[]> {
   const { rows } = await on.query(`
     select id::text, priority, state, attempts, max_attempts as "maxAttempts", solo, on_lease_expired is not null as park,
            coalesce(locked_until < clock_timestamp(), false) as expired, lease_token::text as token,
-           coalesce(jsonb_array_length(errors), 0) as errors, (progress ->> 'n')::int as progress, (result ->> 'n')::int as result
+           coalesce(jsonb_array_length(errors), 0) as errors, (progress ->> 'n')::int as progress, (result ->> 'n')::int as result,
+           -- Or nobody would find it when its lease has ended.
+           state <> 'running' or exists (
+             select from unbroker.claims c where c.token = j.lease_token and j.id = any (c.ids)) as noted
     from unbroker.jobs j order by j.id`);
   return rows;
 }
@@ -36,7 +39,7 @@ async function rowsOf(on: Queryable): Promise<unknown[]> {
 function rowsOfModel(model: Model): unknown[] {
   return model.all
     .sort((a, b) => Number(BigInt(a.id) - BigInt(b.id)))
-    .map(({ dueAt: _, ...job }) => ({ ...job, errors: Math.min(job.errors, 10) }));
+    .map(({ dueAt: _, ...job }) => ({ ...job, errors: Math.min(job.errors, 10), noted: true }));
 }
 
 type Command = fc.AsyncCommand<Model, Queryable>;

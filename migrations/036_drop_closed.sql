@@ -1,6 +1,6 @@
 -- no transaction
--- The indexes that said what a claim changes: see 043_open.sql. While one of them is there, no claim is heap-only. Each of these
--- statements waits for who was under way before; so after the first nobody claims as the functions before 044 did.
+-- The indexes that said what a claim changes: see 034_open.sql. While one of them is there, no claim is heap-only. Each of these
+-- statements waits for who was under way before; so after the first nobody claims as the functions before 035_claim_open.sql did.
 
 drop index concurrently if exists {schema}.jobs_claim;
 

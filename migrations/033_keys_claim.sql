@@ -1,4 +1,4 @@
--- Claims of jobs with an ordering key, on the indexes of 041_keys.sql; and `turn` kept by the table itself.
+-- Claims of jobs with an ordering key, on the indexes of 032_keys.sql; and `turn` kept by the table itself.
 --
 -- turn, of rows with an ordering key. null: never started, as far as anybody knows the next. waits: another job of its key goes
 -- first. begun: it was started, so it keeps its key until it is over. holds: the same, and when it is dead, too. While it runs:

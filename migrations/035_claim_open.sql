@@ -8,7 +8,7 @@ returns trigger
 language plpgsql
 as $$
 begin
-  -- See 042_keys_claim.sql.
+  -- See 033_keys_claim.sql.
   if new.turn is not null and tg_op = 'UPDATE' and {schema}.turn_in(new.state, new.turn) is distinct from new.turn then
     update {schema}.jobs j set turn = {schema}.turn_in(j.state, j.turn) where j.id = new.id;
   end if;
