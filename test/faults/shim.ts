@@ -50,6 +50,7 @@ export async function shimKills(server: PostgresServer, cycles: number): Promise
   const path = join(folder, 'journal');
   const journal = new Journal(path);
   let ending = false;
+  let acknowledged = 0;
 
   const send = async (key: string): Promise<boolean> => {
     const answer = await fetch(`${url}/notifications`, {
@@ -79,6 +80,7 @@ export async function shimKills(server: PostgresServer, cycles: number): Promise
         });
         if (accepted) {
           journal.acknowledge(key);
+          acknowledged += 1;
           break;
         }
         await sleep(20 + Math.random() * 80);
@@ -91,6 +93,8 @@ export async function shimKills(server: PostgresServer, cycles: number): Promise
     await until('the door is open', async () => (await fetch(`${url}/readyz`)).ok);
     const clients = Promise.all(Array.from({ length: CLIENTS }, client));
     const deaths = { shim: 0, database: 0 };
+    // On a busy machine the door takes longer to open than there is between two kills.
+    await until('requests are accepted', () => acknowledged >= 2 * CLIENTS);
     for (let cycle = 0; cycle < cycles; cycle += 1) {
       await sleep(300 + Math.random() * 700);
       if (cycle % 4 === 3) {

@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { HandlerFunction } from '../../src/jobs/handler.js';
-import { isConflict } from '../../src/jobs/sqlstate.js';
+import { isConflict, isHeld } from '../../src/jobs/sqlstate.js';
 import type { WorkerEvent } from '../../src/jobs/worker.js';
 import type { JobsDatabase } from '../support/jobs.js';
 import { seeded } from '../support/seeded.js';
@@ -257,8 +257,11 @@ class Judge {
   #heard(event: WorkerEvent): void {
     if (event.type === 'claimed') this.#claims += event.jobs.length;
     if (event.type === 'lost') this.problem(`${event.job.kind} ${event.job.id}: its lease was lost`);
-    // In each other's way, and asked again.
-    if (event.type === 'database-error' && !(this.hostile && isConflict(event.error)))
+    // In each other's way, or in front of a row that is held: asked again.
+    if (
+      event.type === 'database-error' &&
+      !(this.hostile && (isConflict(event.error) || isHeld(event.error)))
+    )
       this.problem(`the database refused: ${String(event.error)}`);
     if (event.type === 'settled') this.#story(event.job.id).ends.push(event.outcome.type);
   }

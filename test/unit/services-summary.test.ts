@@ -13,6 +13,8 @@ const REPORTER = fileURLToPath(new URL('../support/summary-reporter.ts', import.
 async function run(...contents: string[]): Promise<{ last: string | undefined; success: boolean }> {
   const folder = mkdtempSync(join(tmpdir(), 'unbroker-summary-'));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
+  // Else vitest looks for one in the folders above, and a temporary folder may lie in a project.
+  writeFileSync(join(folder, 'vitest.config.mjs'), 'export default {};\n');
   contents.forEach((content, at) => {
     writeFileSync(join(folder, `${at}.test.js`), content);
   });
