@@ -52,6 +52,10 @@ returns void
 language plpgsql
 as $$
 begin
+  -- Where two writes of one row are an error, ends of two jobs would meet here that never met before.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    return;
+  end if;
   delete from {schema}.claims c
   where c.token = (
     select d.token from {schema}.claims d where d.token = claim and d.remaining between 1 and ended for update skip locked);
@@ -86,8 +90,7 @@ begin
         locked_by = null,
         lease_token = null,
         on_lease_expired = null,
-        turn = null,
-      solo = false
+        turn = null
     where j.id = any (ended) and j.state = 'running' and j.lease_token = ended_tokens[width_bucket(j.id, ended)]
     returning j.id
   )
@@ -119,8 +122,7 @@ begin
       locked_by = null,
       lease_token = null,
       on_lease_expired = null,
-      turn = null,
-      solo = false
+      turn = null
   where j.id = job and j.state = 'running' and j.lease_token = token;
   if not found then
     return false;
@@ -153,8 +155,7 @@ begin
       locked_by = null,
       lease_token = null,
       on_lease_expired = null,
-      turn = null,
-      solo = false
+      turn = null
   where j.id = job and j.state = 'running' and j.lease_token = token;
   return case when found then 'w' else 's' end;
 end
@@ -267,7 +268,6 @@ begin
       from {schema}.claims c
       where c.ends_at < began and (c.ends_at, c.token) > (last_end, last_token)
       order by c.ends_at, c.token
-      for update skip locked
       limit 200
     ), weighted as (
       select due.*, sum(due.size) over (order by due.ends_at, due.token) - due.size as before from due
@@ -325,9 +325,12 @@ begin
       join {schema}.jobs j on j.id = named.id
       where j.state = 'running' and j.lease_token = c.token
       group by c.token
+    ), free as materialized (
+      -- Only to write them: a job must not wait for its lease's end because another one's end is not committed yet.
+      select c.token from {schema}.claims c where c.token = any (met.tokens) order by c.token for update skip locked
     ), gone as (
       delete from {schema}.claims c
-      where c.token = any (met.tokens) and not exists (select from still where still.token = c.token)
+      where c.token in (select free.token from free) and not exists (select from still where still.token = c.token)
     )
     update {schema}.claims c
     set ends_at = still.ends_at,
@@ -335,7 +338,7 @@ begin
         -- The same list is not written again.
         ids = case when cardinality(still.ids) = cardinality(c.ids) then c.ids else still.ids end
     from still
-    where c.token = still.token;
+    where c.token = still.token and c.token in (select free.token from free);
   end loop;
 end
 $$;
@@ -353,7 +356,7 @@ begin
   with unnamed as materialized (
     select j.id, j.lease_token, j.locked_until
     from {schema}.jobs j
-    where j.state = 'running' and not exists (
+    where j.state = 'running' and j.lease_token is not null and not exists (
       select from {schema}.claims c where c.token = j.lease_token and j.id = any (c.ids))
   ), noted as (
     insert into {schema}.claims as c (token, ends_at, remaining, ids)

@@ -26,8 +26,11 @@ returns trigger
 language plpgsql
 as $$
 begin
-  if new.turn is not null and tg_op = 'UPDATE' and {schema}.turn_in(new.state, new.turn) is distinct from new.turn then
-    update {schema}.jobs j set turn = {schema}.turn_in(j.state, j.turn) where j.id = new.id;
+  -- Within, so that who only puts jobs in needs no right to the function.
+  if new.turn is not null and tg_op = 'UPDATE' then
+    if {schema}.turn_in(new.state, new.turn) is distinct from new.turn then
+      update {schema}.jobs j set turn = {schema}.turn_in(j.state, j.turn) where j.id = new.id;
+    end if;
   end if;
   if (new.state = 'ready' and new.lease_token is null and new.locked_until is null and new.locked_by is null
       and new.finished_at is null and new.on_lease_expired is null
@@ -196,6 +199,25 @@ begin
 end
 $$;
 
+-- Marks dead rows for the index that lists them (034_open.sql), those that nobody marked: of before it, and whatever came past the
+-- triggers. A drain's way back goes by who wrote a row last, so the mark is no change to it.
+create function {schema}.mark_dead()
+returns void
+language plpgsql
+as $$
+begin
+  with unmarked as materialized (
+    select j.id, j.xmin as written from {schema}.jobs j where j.state = 'dead' and j.dead is not true order by j.id for update
+  ), stamped as (
+    update {schema}.drain_ledger l
+    set written_by = pg_current_xact_id()::xid
+    from unmarked u
+    where l.job = u.id and coalesce(l.written_by, l.xmin) = u.written
+  )
+  update {schema}.jobs j set dead = true from unmarked u where j.id = u.id;
+end
+$$;
+
 -- What is dead and keeps its key. Before the lock, since it may be much; and after it what died meanwhile.
 update {schema}.jobs set turn = 'stops' where state = 'dead' and turn = 'holds';
 
@@ -211,7 +233,8 @@ create trigger jobs_row_moved after update of
     or coalesce(new.on_lease_expired, new.misfire, new.turn) is not null)
   execute function {schema}.job_must_fit();
 
-update {schema}.jobs set turn = 'stops' where state = 'dead' and turn = 'holds';
+-- By the index jobs_prune: nobody can look at the table meanwhile.
+update {schema}.jobs set turn = 'stops' where state = 'dead' and turn = 'holds' and finished_at > now() - interval '1 minute';
 
 -- What runs; what a claim that is under way here leases as it always did, a later migration takes.
 update {schema}.jobs

@@ -8,8 +8,8 @@
 -- Set on dead rows, by whoever makes them so; job_must_fit sees to it. For the index only: state says what a row is.
 do $$ begin set local lock_timeout = '500ms'; alter table {schema}.jobs add column if not exists dead boolean; end $$;
 
--- Those that die from here to the next migration are marked in the last one.
-update {schema}.jobs set dead = true where state = 'dead' and dead is not true;
+-- Those that die from here to the next migration are marked once more at the end.
+select {schema}.mark_dead();
 
 -- claim: a kind's jobs that have not ended, level by level of priority, oldest due first.
 drop index concurrently if exists {schema}.jobs_open;
@@ -20,7 +20,8 @@ create index concurrently jobs_open on {schema}.jobs (kind, priority desc, run_a
 -- claim_solo: rows whose last lease expired. Nearly always empty.
 drop index concurrently if exists {schema}.jobs_alone;
 
-create index concurrently jobs_alone on {schema}.jobs (kind, run_at, id) where cron is null and solo;
+create index concurrently jobs_alone on {schema}.jobs (kind, run_at, id)
+  where finished_at is null and cron is null and solo;
 
 -- list: what an operator looks for.
 drop index concurrently if exists {schema}.jobs_died;

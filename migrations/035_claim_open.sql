@@ -1,6 +1,6 @@
 -- The claims on the indexes of the migration before: what they take is found by one function, so that the three differ only in
 -- how they answer. See 002_functions.sql for what is pinned and why, 011_claim.sql for ordering keys, limits and the reserve,
--- 030_claims.sql for what a lease leaves beside the row.
+-- 031_claims.sql for what a lease leaves beside the row.
 
 -- Dead rows are in an index of their own by a mark. Whoever makes a row dead sets it; a worker of the version before does not.
 create or replace function {schema}.job_must_fit()
@@ -9,8 +9,10 @@ language plpgsql
 as $$
 begin
   -- See 033_keys_claim.sql.
-  if new.turn is not null and tg_op = 'UPDATE' and {schema}.turn_in(new.state, new.turn) is distinct from new.turn then
-    update {schema}.jobs j set turn = {schema}.turn_in(j.state, j.turn) where j.id = new.id;
+  if new.turn is not null and tg_op = 'UPDATE' then
+    if {schema}.turn_in(new.state, new.turn) is distinct from new.turn then
+      update {schema}.jobs j set turn = {schema}.turn_in(j.state, j.turn) where j.id = new.id;
+    end if;
   end if;
   if (new.state = 'ready' and new.lease_token is null and new.locked_until is null and new.locked_by is null
       and new.finished_at is null and new.on_lease_expired is null
@@ -497,7 +499,7 @@ begin
   for limited in
     select distinct j.kind
     from {schema}.jobs j
-    where rules <> '{}' and j.state = 'ready' and j.cron is null and j.solo and j.kind = any (kinds) and j.run_at <= now()
+    where rules <> '{}' and j.finished_at is null and j.state = 'ready' and j.cron is null and j.solo and j.kind = any (kinds) and j.run_at <= now()
       and (rules -> j.kind ? 'maxRunning' or rules -> j.kind ? 'rate')
     order by j.kind
   loop
@@ -508,7 +510,7 @@ begin
   with candidate as materialized (
     select j.id
     from {schema}.jobs j
-    where j.state = 'ready' and j.cron is null and j.solo and j.kind = any (allowed) and j.run_at <= now()
+    where j.finished_at is null and j.state = 'ready' and j.cron is null and j.solo and j.kind = any (allowed) and j.run_at <= now()
       and (j.ordering_key is null or (
         select b.id from {schema}.jobs b
         where b.kind = j.kind and b.ordering_key = j.ordering_key and b.turn in ('runs', 'runs-holds')
@@ -544,3 +546,6 @@ end
 $$;
 
 call {schema}.grant_as_before();
+
+-- What was leased by the functions of the version before since claims are noted.
+select {schema}.note_running();

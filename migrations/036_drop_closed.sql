@@ -11,3 +11,6 @@ drop index concurrently if exists {schema}.jobs_turns;
 drop index concurrently if exists {schema}.jobs_solo;
 
 drop index concurrently if exists {schema}.jobs_due;
+
+-- What died while the functions changed over.
+select {schema}.mark_dead();

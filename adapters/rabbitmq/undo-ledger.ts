@@ -183,7 +183,7 @@ held as materialized (
 leased as (
   update ${jobs} j
   set state = 'running', lease_token = (select nextval('${s}.lease_tokens')), locked_until = ${lease('$3')},
-      locked_by = $8, on_lease_expired = 'park', finished_at = null
+      locked_by = $8, on_lease_expired = 'park', finished_at = null, dead = null
   from held
   where j.id = held.job and j.state = held.state
   -- All that the next step needs: joining it again by number or job would compare every row with every other.
@@ -220,7 +220,7 @@ moved as (
 ),
 ended as (
   update ${jobs} j
-  set state = 'cancelled', finished_at = clock_timestamp(), ${noLease},
+  set state = 'cancelled', finished_at = clock_timestamp(), ${noLease}, dead = null,
       errors = coalesce(j.errors, '[]') || jsonb_build_object('at', clock_timestamp(), 'attempt', j.attempts,
         'name', 'given-back', 'message', 'given back to queue ' || left(moved.queue, 255) || ' by undo ' || $1)
   from moved
@@ -234,7 +234,7 @@ back as (
 ),
 released as (
   update ${jobs} j
-  set state = back.was, finished_at = back.was_finished_at, ${noLease},
+  set state = back.was, finished_at = back.was_finished_at, ${noLease}, dead = nullif(back.was = 'dead', false),
       errors = case when j.state = 'running' then j.errors
                     when jsonb_array_length(j.errors) > 1 then j.errors - -1 end
   from back

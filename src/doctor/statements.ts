@@ -176,7 +176,7 @@ select max(date_part('epoch', now() - run_at) * 1000) as "oldestDueMs", count(*)
 from (
   select j.run_at
   from ${jobs} j
-  where j.state = 'ready' and j.cron is null and j.solo and j.run_at <= now()
+  where j.finished_at is null and j.state = 'ready' and j.cron is null and j.solo and j.run_at <= now()
   order by j.kind, j.run_at, j.id
   limit 1000
 ) as waiting`,

@@ -40,7 +40,8 @@ from ${s}.claim_solo($1::text[], $2::boolean[], $3, $4 * interval '1 millisecond
     /** Is a job of these kinds waiting to be claimed alone? */
     soloWaiting: `
 select exists (
-  select from ${jobs} where state = 'ready' and cron is null and solo and kind = any ($1::text[]) and run_at <= now()
+  select from ${jobs}
+  where finished_at is null and state = 'ready' and cron is null and solo and kind = any ($1::text[]) and run_at <= now()
 ) as waiting`,
 
     /** The next of each kind and ordering key need not wait any more: the one before has ended, and that is committed. */

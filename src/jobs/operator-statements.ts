@@ -127,7 +127,7 @@ from (
      and state = 'ready'
    limit $2)
   union all
-  (select from ${jobs} where cron is null and solo and kind = $1 and state = 'ready' limit $2)
+  (select from ${jobs} where finished_at is null and cron is null and solo and kind = $1 and state = 'ready' limit $2)
   limit $2
 ) as ready`,
 
@@ -163,7 +163,7 @@ returning j.id::text, ${wake()}`,
     /** ready -> dead, by an operator. */
     operatorDiscard: `
 update ${jobs} j
-set state = 'dead', finished_at = clock_timestamp(), dead = true, solo = false,
+set state = 'dead', finished_at = clock_timestamp(), dead = true,
     errors =${appendError(failure(`'discarded'`, `'discarded by an operator'`))}
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
 returning j.id::text`,
@@ -171,7 +171,7 @@ returning j.id::text`,
     /** ready -> cancelled: it will not run. A running job is left to its worker. */
     cancel: `
 update ${jobs} j
-set state = 'cancelled', finished_at = clock_timestamp(), solo = false
+set state = 'cancelled', finished_at = clock_timestamp()
 where j.id = any ($1::bigint[]) and j.state = 'ready' and j.cron is null
 returning j.id::text`,
 

@@ -36,7 +36,7 @@ const turnIn = {
 /** What ends a lease, in every statement that leaves the running state for another. */
 export const becomes = (state: keyof typeof turnIn): string =>
   `state = '${state}', locked_until = null, locked_by = null, lease_token = null, on_lease_expired = null,
-    turn = ${turnIn[state]}${state === 'dead' ? ', dead = true, solo = false' : ''}`;
+    turn = ${turnIn[state]}${state === 'dead' ? ', dead = true' : ''}`;
 
 /** A row as a Job (answers.ts makes it one). */
 export const jobColumns = `

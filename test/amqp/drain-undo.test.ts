@@ -238,6 +238,25 @@ describe('what stays', () => {
     expect((await contents()).map(({ body }) => body.toString())).toEqual(['not json', '{"ask":1}']);
   });
 
+  test('dead letters that an upgrade marks are untouched all the same; one that somebody wrote is not', async () => {
+    for (const n of [1, 2, 3]) await world.publish('', 'work', `not json ${n}`);
+    await drain();
+    const client = await world.database.session();
+    // As the version before left them: without the mark, and written by nobody since.
+    await client.query('begin');
+    await client.query('set local session_replication_role = replica');
+    await client.query('update unbroker.jobs set dead = null');
+    await client.query('update unbroker.drain_ledger set written_by = pg_current_xact_id()::xid');
+    await client.query('commit');
+    await world.database.pool.query(
+      'update unbroker.jobs set max_attempts = 7 where id = (select min(id) from unbroker.jobs)',
+    );
+    await world.database.pool.query('select unbroker.mark_dead()');
+    expect(await world.database.store.countDead(world.database.pool, 10)).toBe(3);
+    expect((await undo()).books).toMatchObject({ moved: 2, balanced: true });
+    expect((await contents()).map(({ body }) => body.toString())).toEqual(['not json 2', 'not json 3']);
+  });
+
   test('by kind; and what is left goes another time', async () => {
     const config = {
       rules: [
