@@ -177,7 +177,7 @@ describe('a row that the server refuses', () => {
     try {
       const [id] = (await db.put('a', ['odd'])) as [string];
       await db.put('a', Array(19).fill('plain'));
-      const worker = work({ handlers: { a: async () => 'fine' }, leaseMs: 300 });
+      const worker = work({ handlers: { a: async () => 'fine' }, leaseMs: 1_000 });
       await worker.untilEnded(20);
       expect(await db.states()).toEqual({ done: 19, running: 1 });
       // Given up, not tried for ever: its lease runs out.

@@ -191,7 +191,7 @@ describe('config', () => {
     [{ group: {} }, /did you mean groups/],
     [{ groups: { a: { queues: [] } } }, /at least one queue/],
     [{ groups: { a: { queues: ['q'] }, b: { queues: ['q'] } } }, /in two groups/],
-    [{ rules: [{ kind: 'k' }] }, /given/],
+    [{ rules: [{ kind: 'k' }] }, /Add it/],
     [{ rules: [{ match: {} }] }, /at least one of/],
     [{ rules: [{ match: { queue: 'a\nb' } }] }, /without control characters|string of 1/],
     [{ rules: [{ match: { queue: '*' }, role: 'mian' }] }, /did you mean main/],
