@@ -155,7 +155,7 @@ with unfinished as (
   union all
   (select j.id, j.state, j.lease_token
    from ${jobs} j
-   where j.cron is null and j.solo and j.ordering_key is null
+   where j.finished_at is null and j.cron is null and j.solo and j.ordering_key is null
    order by j.kind, j.run_at, j.id
    limit $1)
   union all
