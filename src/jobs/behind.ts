@@ -30,6 +30,7 @@ export const BROUGHT_BY: Readonly<Record<string, string>> = {
   finish_each: '028_finish_each',
   remove_soon: '030_held_rows',
   count_ends: '031_claims',
+  finish_batch: '031_claims',
   reap: '031_claims',
   claim_many: '035_claim_open',
 };

@@ -54,9 +54,9 @@ returning j.id::text`,
     finish: `
 select ${s}.finish($1, $2, $3) as ids`,
 
-    /** The same, refused (55P03) when somebody else holds one of the rows for more than 500 ms. */
-    finishSoon: `
-select ${s}.finish_soon($1, $2, $3) as ids`,
+    /** The same, '*' for all of them; refused (55P03) when somebody else holds one of the rows for more than 500 ms. */
+    finishBatch: `
+select ${s}.finish_batch($1, $2, $3) as ids`,
 
     /** The same without the rows that somebody else holds. */
     finishFree: ending(
@@ -83,7 +83,7 @@ select ${s}.finish_one($1, $2, $3) as written`,
     finishEach: `
 call ${s}.finish_each($1, $2, $3, null)`,
 
-    /** running -> done and gone at once: a row that nobody asks for again (settle.ts). Refused as finishSoon is. */
+    /** running -> done and gone at once: a row that nobody asks for again (settle.ts). Refused as finishBatch is. */
     removeSoon: `
 select ${s}.remove_soon($1, $2) as ids`,
 

@@ -27,6 +27,13 @@ const failures = (held: readonly Failure[]): string[][] => [
   held.map((h) => h.message),
 ];
 
+/** Ids of the completions that a statement wrote, which says '*' for all. */
+async function allOrSome(held: readonly Completion[], db: Queryable, text: string): Promise<string[]> {
+  const [answer] = await rows<{ ids: string | null }>(db, text, completions(held));
+  if (answer?.ids === '*') return held.map(({ id }) => id);
+  return answer?.ids?.split(',') ?? [];
+}
+
 export function settleStore(schema: string) {
   const sql = createSettleStatements(schema);
   return {
@@ -40,8 +47,7 @@ export function settleStore(schema: string) {
     async complete(db: Queryable, held: readonly Completion[], keeping = db): Promise<string[]> {
       const [first] = held;
       try {
-        if (first === undefined || held.length > 1)
-          return await joinedIds(keeping, sql.finishSoon, completions(held));
+        if (first === undefined || held.length > 1) return await allOrSome(held, keeping, sql.finishBatch);
         const values = [first.id, first.leaseToken, first.resultText];
         const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
         return answer?.written === true ? [first.id] : [];
