@@ -3,6 +3,9 @@
  * comes. It is told what claims brought and when they were sent (monotonic ms); it sends none and waits for nothing.
  */
 
+import { ClaimSize } from './claim-size.js';
+import type { KindDemand } from './claim-store.js';
+
 /** With few free slots, claims come at most this often: each costs a statement, and slots free up one by one. */
 export const MIN_CLAIM_MS = 5;
 /** Of a backlog of short jobs a claim waits for half the slots, so long at most. */
@@ -17,7 +20,16 @@ const BACKLOG_CLAIMS = 5;
 const MANY_AT_ONCE = 5;
 export const MAX_BUSY_POLL_MS = 10;
 
+/** What a claim asks for, and how many come at most. */
+export interface Bounded {
+  readonly demands: readonly KindDemand[];
+  readonly total: number;
+  readonly asked: number;
+}
+
 export class ClaimPace {
+  /** Bounds what a claim may bring. */
+  readonly size = new ClaimSize();
   /** Claims in a row that came back full. */
   #full = 0;
   #sentAt = Number.NEGATIVE_INFINITY;
@@ -63,6 +75,22 @@ export class ClaimPace {
     return Math.min(free, most, ahead > 0 ? MANY - 1 : MAX_CLAIM);
   }
 
+  /** So many may come before there is a slot, of which the present pace allows `most`. */
+  ahead(most: number): number {
+    return Math.min(most, this.size.most);
+  }
+
+  /** How many come at most of a claim of `total`, and of which kinds: as many as fit into its answer. */
+  bounded(total: number, demands: readonly KindDemand[]): Bounded {
+    const fitting = demands.map((demand) => {
+      const most = this.size.mostOf(demand.kind);
+      return most < demand.limit ? { ...demand, limit: most } : demand;
+    });
+    const asked = fitting.reduce((sum, { limit }) => sum + limit, 0);
+    const most = Math.min(total, this.size.most);
+    return { demands: fitting, total: most, asked: Math.min(most, asked) };
+  }
+
   /** Is a claim of so many answered as one text? */
   isMany(total: number): boolean {
     return total >= MANY;
@@ -89,9 +117,10 @@ export class ClaimPace {
       this.#idleMs = claimed < MANY_AT_ONCE ? MIN_CLAIM_MS : MAX_BUSY_POLL_MS;
   }
 
-  /** The database is away. */
-  lost(): void {
+  /** The database is away; `late`: or too slow for what was asked. */
+  lost(late = false): void {
     this.#full = 0;
+    if (late) this.size.late();
   }
 
   /** Until the next claim, when nothing calls for one sooner. */

@@ -57,6 +57,8 @@ export interface ClaimedTextRow {
 /** An answer that is taken apart when somebody asks for the jobs, or for their kinds when there may be several. */
 export interface ClaimedMany {
   readonly count: number;
+  /** Characters of the texts and bytes of the bodies, not looked at. */
+  readonly length: number;
   readonly byKind: () => ReadonlyMap<string, number>;
   /** The last of them that is in the text; none when there is none. */
   readonly last: () => readonly ClaimedJob[];
@@ -80,8 +82,10 @@ export function claimedMany(rows: readonly ClaimedTextRow[], kinds: readonly str
     jobs ??= takeApart(text, others, kinds);
     return jobs;
   };
+  let length = text?.length ?? 0;
+  for (const { text: job, body } of others) length += (job?.length ?? 0) + (body?.length ?? 0);
   return {
-    count,
+    ...{ count, length },
     byKind: () => (kinds.length === 1 ? new Map([[kinds[0] ?? '', count]]) : counted(takenApart())),
     last: () => (text === null ? [] : [jobOfText(text.slice(text.lastIndexOf(JOB) + 1), null, kinds)]),
     jobs: takenApart,

@@ -17,7 +17,7 @@ import { Runs } from './runs.js';
 import { completionsOf } from './settlement.js';
 import { Signal, within } from './signal.js';
 import { SoloPatience } from './solo.js';
-import { isAnswer, isConflict, isCutShort, isHeld } from './sqlstate.js';
+import { codeOf, isAnswer, isConflict, isCutShort, isHeld } from './sqlstate.js';
 import { createStore, type Store } from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
@@ -200,7 +200,7 @@ class JobWorker implements Worker {
         }
         this.ready = false;
         this.#ramp.lost();
-        this.#pace.lost();
+        this.#pace.lost(codeOf(error) === 'database-slow' || isCutShort(error));
         // Jittered, so that a fleet does not come back in step.
         await this.#nudged.wait(backoffMs * (0.5 + Math.random()));
         backoffMs = Math.min(backoffMs * 2, MAX_BACKOFF_MS);
@@ -221,7 +221,10 @@ class JobWorker implements Worker {
     }
     this.#claimsSoon = true;
     const now = performance.now();
-    const most = this.#pace.mayLookAhead && this.#kinds.mayLookAhead(now) ? this.#runs.mostAhead(now) : 0;
+    const most =
+      this.#pace.mayLookAhead && this.#kinds.mayLookAhead(now)
+        ? this.#pace.ahead(this.#runs.mostAhead(now))
+        : 0;
     const slots = this.#runs.freeSlots(now) - this.#runs.waiting;
     const free = slots + most;
     // Half of them are there still: enough until the next claim has come.
@@ -234,17 +237,14 @@ class JobWorker implements Worker {
       if (pauseMs > 0) return this.#nudged.wait(pauseMs);
     }
     const total = this.#pace.total(free, most);
-    const asked = Math.min(
-      total,
-      demands.reduce((sum, demand) => sum + demand.limit, 0),
-    );
+    const bounded = this.#pace.bounded(total, demands);
     const claim = {
-      ...{ demands, total, asked, slots, worker: this.#name, leaseMs: this.#leaseMs },
+      ...{ ...bounded, slots, worker: this.#name, leaseMs: this.#leaseMs },
       ...this.#start.next(this.#pace.sentAt, this.#pace.full),
     };
     const claimed = await (this.#pace.isMany(total) ? this.#claimMany(claim) : this.#claimFew(claim));
     if (claimed === null) return;
-    this.#pace.brought(claimed, asked);
+    this.#pace.brought(claimed, bounded.asked);
     if (claimed > 0) this.#idle = false;
     if (this.#pace.backlogBegins) void this.#wakeUp?.awake();
     if (!this.#pace.full) await this.#rest(claimed, nudges);
@@ -293,6 +293,7 @@ class JobWorker implements Worker {
       const jobs = await this.#claim(claim.slots, async ({ keeping }) => {
         const answer = await this.#store.finishAndClaim(keeping, rows, claim);
         finished = answer.finished;
+        this.#pace.size.broughtFew(answer.jobs);
         return answer.jobs;
       });
       settler.wrote(ended, finished);
@@ -321,7 +322,11 @@ class JobWorker implements Worker {
   /** The same for many. How many came. */
   async #claimMany(claim: Claim): Promise<number> {
     const sentAt = performance.now();
-    const many = await this.#answer(this.#store.claimMany(this.#db, claim), (late) => late.jobs());
+    const asked = this.#store.claimMany(this.#db, claim).then((many) => {
+      this.#pace.size.broughtMany(many, claim.demands);
+      return many;
+    });
+    const many = await this.#answer(asked, (late) => late.jobs());
     this.#start.learned(claim, many.last(), false, sentAt);
     if (many.count > 0) this.#runs.tookMany(many, sentAt, (jobs) => this.#start.learnedMore(jobs));
     return many.count;

@@ -2,8 +2,9 @@
  * A claim of many is answered as one text and taken apart later: each field of each job must be what a claim of few
  * brings, in the same order, and a worker that takes them apart later must keep its limits and give them back when it stops.
  */
+import pg from 'pg';
 import { afterAll, beforeEach, expect, test } from 'vitest';
-import type { ClaimedJob } from '../../src/jobs/job.js';
+import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
@@ -141,4 +142,33 @@ test('jobs that arrive while it stops are not started, and given back by the tim
   const { rows } = await db.pool.query('select max(attempts) as attempts from unbroker.jobs');
   expect(rows).toEqual([{ attempts: 0 }]);
   await worker.close();
+});
+
+test('a worker of many slots claims no more long jobs at once than a claim may bring', async () => {
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, payload)
+     select 'a', to_jsonb(repeat('x', 262000)) from generate_series(1, 200)`,
+  );
+  const claims: number[] = [];
+  const pool = new pg.Pool({ connectionString: db.url, max: 5 });
+  pool.on('error', () => {});
+  const counted: Queryable = {
+    async query(text, values) {
+      const answer = await pool.query(text, values);
+      if (text.includes('claim_many')) {
+        const rows = answer.rows as { n: number }[];
+        const brought = (rows[0]?.n ?? 0) + rows.length - 1;
+        if (brought > 0) claims.push(brought);
+      }
+      return answer;
+    },
+  };
+  const worker = startWorker({
+    ...{ url: db.url, db: counted, concurrency: 1_000 },
+    handlers: { a: () => {} },
+  });
+  await worker.untilEnded(200);
+  await worker.close();
+  await pool.end();
+  expect(claims).toEqual([100, 64, 36]);
 });
