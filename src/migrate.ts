@@ -12,6 +12,7 @@ import { UPGRADE_HINT } from './jobs/behind.js';
 import type { Queryable } from './jobs/job.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { codeOf } from './jobs/sqlstate.js';
+import { autovacuumIn, FIRST_TRY, type LockTry, lockHint, nextTry, pauseMs } from './lock-tries.js';
 
 export interface Migration {
   /** From the file name, 001 = 1. */
@@ -43,7 +44,7 @@ export interface MigrateOptions {
   readonly maxWaitMs?: number;
   /** How long a runner that was killed keeps the others waiting. Default 30,000: less than they wait. */
   readonly leaseMs?: number;
-  /** How often a migration tries for its lock, half a second each and one to two between. Default 30. */
+  /** How often a migration tries for its lock, half a second each (more beside an autovacuum) and one to two between. Default 30. */
   readonly maxLockTries?: number;
   /** Default: this package's. */
   readonly migrations?: readonly Migration[];
@@ -59,12 +60,6 @@ export interface MigrateResult {
 /** Renewed every third of it: building an index on a large table takes as long as it takes. */
 const LEASE_MS = 30_000;
 const POLL_MS = 100;
-/**
- * Whoever comes after a statement that waits for its lock waits too. So it gives up soon, and lets traffic pass for longer
- * than it held it up before it tries again.
- */
-const LOCK_TIMEOUT = '500ms';
-const LOCK_PAUSE_MS = 1_000;
 const MAX_LOCK_TRIES = 30;
 /** lock_not_available, deadlock_detected: what live traffic does to DDL now and then. */
 const LOCK_STATES = ['55P03', '40P01'];
@@ -269,24 +264,33 @@ async function applyWithRetry(
   migration: Migration,
   maxTries: number,
 ): Promise<void> {
+  let how = FIRST_TRY;
   for (let tries = 1; ; tries += 1) {
     try {
-      await apply(pool, s, migration);
+      await apply(pool, s, migration, how);
       return;
     } catch (error) {
       if (!LOCK_STATES.includes(codeOf(error))) throw error;
+      const vacuum = await autovacuumIn(pool, s).catch(() => null);
+      const pause = pauseMs(how, Math.random());
+      how = nextTry(how, vacuum);
       if (tries >= maxTries) {
         throw new UnbrokerError('migrate-locked', `Migration ${migration.name} could not get its lock`, {
-          hint: 'Find the transaction that holds it (select * from pg_stat_activity where xact_start is not null order by xact_start), end it, and run: unbroker migrate',
+          hint: lockHint(how),
           cause: error,
         });
       }
-      await sleep(LOCK_PAUSE_MS * (1 + Math.random()));
+      await sleep(pause);
     }
   }
 }
 
-async function apply(pool: MigratePool, s: string, migration: Migration): Promise<void> {
+async function apply(
+  pool: MigratePool,
+  s: string,
+  migration: Migration,
+  { lockTimeoutMs }: LockTry,
+): Promise<void> {
   const note = `insert into ${s}.migrations (version, name) values ($1, $2) on conflict do nothing`;
   const values = [migration.version, migration.name];
   const client = await pool.connect();
@@ -296,7 +300,7 @@ async function apply(pool: MigratePool, s: string, migration: Migration): Promis
   try {
     if (migration.transactional) {
       await client.query('begin');
-      await client.query(`set local lock_timeout = '${LOCK_TIMEOUT}'`);
+      await client.query(`set local lock_timeout = '${lockTimeoutMs}ms'`);
       await client.query(render(migration.text, s));
       await client.query(note, values);
       await client.query('commit');

@@ -14,7 +14,9 @@ import {
   migrationSql,
   readMigrations,
 } from '../../src/migrate.js';
-import { type JobsDatabase, jobsDatabase } from '../support/jobs.js';
+import { freshDatabase } from '../support/fresh.js';
+import { type JobsDatabase, jobsDatabase, openSession } from '../support/jobs.js';
+import { startPostgres } from '../support/services.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
 
@@ -254,6 +256,48 @@ describe('beside live traffic', () => {
       exitStatus: 1,
       hint: expect.stringContaining('pg_stat_activity'),
     });
+  }, 180_000);
+});
+
+describe('beside an autovacuum', () => {
+  test('of a large table: it gives way within a few tries, to a role that may not see what it does, too', async () => {
+    const server = await startPostgres({
+      ...{ controllable: true, durable: false, settings: { autovacuum_naptime: '1s' } },
+    });
+    const slow = await freshDatabase(server);
+    try {
+      // At a page each tenth of a second it takes minutes.
+      await slow.pool.query(
+        `create role plain login; grant create on database ${slow.name} to plain; grant create on schema public to plain;
+         create table public.t as select g as id, repeat('x', 500) as text from generate_series(1, 20000) g;
+         alter table public.t set (autovacuum_vacuum_threshold = 1, autovacuum_vacuum_scale_factor = 0,
+           autovacuum_vacuum_cost_delay = 100, autovacuum_vacuum_cost_limit = 1);
+         create schema mine authorization plain; alter table public.t set schema mine; alter table mine.t owner to plain`,
+      );
+      const writer = await openSession(slow.url, slow.pool);
+      await writer.query('update mine.t set id = id + 1');
+      await writer.end();
+      await until('an autovacuum is at it', async () => {
+        const { rows } = await slow.pool.query(
+          `select relid::regclass::text as at from pg_stat_progress_vacuum`,
+        );
+        return rows.some(({ at }) => at === 'mine.t');
+      });
+      const url = new URL(slow.url);
+      url.username = 'plain';
+      const pool = new pg.Pool({ connectionString: url.href, max: 3 });
+      pool.on('error', () => {});
+      const text = 'alter table {schema}.t add column extra int';
+      const { applied } = await migrate(pool, {
+        ...{ schema: 'mine', maxLockTries: 8 },
+        migrations: [{ version: 1, name: '001_extra', text, transactional: true }],
+      });
+      await pool.end();
+      expect(applied).toEqual(['001_extra']);
+    } finally {
+      await slow.close();
+      await server.close();
+    }
   }, 180_000);
 });
 
