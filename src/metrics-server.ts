@@ -11,8 +11,8 @@ export interface MetricsServerOptions {
   /** 0: any free one. */
   readonly port: number;
   readonly text: () => Promise<string>;
-  /** For /readyz: does the database answer? */
-  readonly ready: () => boolean;
+  /** For /readyz: does the database answer, and take what is to be written? */
+  readonly ready: () => boolean | Promise<boolean>;
 }
 
 export interface MetricsServer {
@@ -32,9 +32,11 @@ export async function serveMetrics({
     const plain = { 'content-type': 'text/plain; charset=utf-8' };
     if (request.method !== 'GET' && request.method !== 'HEAD') response.writeHead(405, plain).end();
     else if (path === '/livez') response.writeHead(200, plain).end('live\n');
-    else if (path === '/readyz')
-      response.writeHead(ready() ? 200 : 503, plain).end(ready() ? 'ready\n' : 'not ready\n');
-    else if (path === '/metrics') {
+    else if (path === '/readyz') {
+      const say = (is: boolean) =>
+        response.writeHead(is ? 200 : 503, plain).end(is ? 'ready\n' : 'not ready\n');
+      Promise.resolve(ready()).then(say, () => say(false));
+    } else if (path === '/metrics') {
       text().then(
         (body) => response.writeHead(200, { 'content-type': METRICS_CONTENT_TYPE }).end(body),
         () => response.writeHead(500, plain).end(),

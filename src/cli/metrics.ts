@@ -22,7 +22,7 @@ export async function openMetrics(
   context: Context,
   { metricsPort, metricsHost }: MetricsFlags,
   metrics: Pick<Metrics, 'text'> | undefined,
-  ready: () => boolean,
+  ready: () => boolean | Promise<boolean>,
 ): Promise<MetricsServer | undefined> {
   if (metricsPort === undefined || metrics === undefined) return undefined;
   const port = portOf(metricsPort, '--metrics-port');

@@ -8,6 +8,7 @@ import { loadContracts } from './contracts.js';
 import { hearEnd } from './end-signals.js';
 import { cannotListen, type MetricsFlags, openMetrics, portOf, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
+import { warnOfReadOnly } from './read-only.js';
 
 interface ServeOptions extends MetricsFlags {
   readonly port?: string;
@@ -47,8 +48,8 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
     },
     host,
   );
-  let ready = true;
-  const metricsServer = await openMetrics(context, options, metrics, () => ready);
+  await warnOfReadOnly(context.log, pool, 'nothing is accepted');
+  const metricsServer = await openMetrics(context, options, metrics, () => server.ready());
   const url = await server.listen({ host, port }).catch((error: unknown) => {
     throw cannotListen(error);
   });
@@ -64,7 +65,6 @@ async function serve(context: Context, options: ServeOptions): Promise<number> {
     };
     hearEnd(end(EXIT.interrupted), end(EXIT.ok));
   });
-  ready = false;
   await server.close();
   await metricsServer?.close();
   return status;

@@ -9,11 +9,13 @@ import type { KindLimits } from '../jobs/kind-limits.js';
 import type { Retention } from '../jobs/retention.js';
 import { createWorker, type Worker, type WorkerEvent } from '../jobs/worker.js';
 import { createMetrics } from '../jobs/worker-metrics.js';
+import { takesWrites } from '../jobs/writable.js';
 import { type Context, run } from './context.js';
 import { hearEnd } from './end-signals.js';
 import { loadModule, reason } from './load-module.js';
 import { type MetricsFlags, openMetrics, withMetricsFlags } from './metrics.js';
 import { print, printJson } from './output.js';
+import { warnOfReadOnly } from './read-only.js';
 import { wholeOption } from './whole-option.js';
 
 interface WorkOptions extends MetricsFlags {
@@ -49,8 +51,10 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
   const metrics =
     options.metricsPort === undefined ? undefined : createMetrics({ db: pool, schema: context.schema });
   const watched: { worker?: Worker } = {};
-  const server =
-    metrics && (await openMetrics(context, options, metrics, () => watched.worker?.ready === true));
+  // A claim that finds nothing writes nothing, so the worker itself does not know.
+  const isReady = async (): Promise<boolean> => watched.worker?.ready === true && (await takesWrites(pool));
+  const server = metrics && (await openMetrics(context, options, metrics, isReady));
+  await warnOfReadOnly(context.log, pool, 'no job is run');
 
   return new Promise((resolveStatus) => {
     let ending = false;

@@ -4,6 +4,7 @@
  */
 import { missedBy, UPGRADE_HINT } from './behind.js';
 import { codeOf, isConflict } from './sqlstate.js';
+import { TAKES_NO_WRITES, WHERE_IT_DOES } from './writable.js';
 
 /** One line for a log. */
 export interface Saying {
@@ -28,10 +29,7 @@ const MEANINGS: Readonly<Record<string, readonly [meaning: string, next: string]
     'another transaction holds a row locked that is to be written',
     'Look for an old xact_start in pg_stat_activity: what it holds is written when it ends',
   ],
-  '25006': [
-    'the database takes no writes',
-    'It may be a standby, or default_transaction_read_only is on: point DATABASE_URL at the primary',
-  ],
+  '25006': [TAKES_NO_WRITES, WHERE_IT_DOES],
   '42501': ['the database role lacks a permission', 'Run: unbroker roles'],
   '3D000': ['the database does not exist', 'Create it, or correct the name in DATABASE_URL'],
   '57P01': ['the database ended the connection', 'If it was restarted that is all: another one is opened'],

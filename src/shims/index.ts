@@ -6,6 +6,7 @@ import { resolve } from 'node:path';
 import { RELAY_AMQP } from '../../adapters/rabbitmq/relay-kind.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Store } from '../jobs/store.js';
+import { refuseReadOnly } from '../jobs/writable.js';
 import { errorFields, type Log } from '../log.js';
 import { refuseUrl } from '../notify/address.js';
 import type { NotifyConfig } from '../notify/config.js';
@@ -82,7 +83,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
     keys,
     ...(serve.tls === undefined ? {} : { tls: readTls(serve.tls, options.directory) }),
     log,
-    ping: () => pool.query('select 1'),
+    ping: () => refuseReadOnly(pool),
     onAnswered: options.onAnswered,
     limits: {
       ...(serve.maxConnections === undefined ? {} : { connections: serve.maxConnections }),
@@ -95,6 +96,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
     });
   }, PRUNE_EVERY_MS).unref();
   return {
+    ready: () => server.ready(),
     listen: (address) => server.listen(address),
     async close(closing) {
       clearInterval(pruning);

@@ -20,7 +20,7 @@ import { hasBody, refuseHead, SERVER_LIMITS } from './request-rules.js';
 export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' | 'keys' | 'loadTemplate'> {
   readonly contracts: readonly Contract[];
   readonly log: Log;
-  /** Does the database answer? For /readyz. */
+  /** Rejects while the database does not answer, or takes no writes. For /readyz. */
   readonly ping: () => Promise<unknown>;
   readonly limits?: Partial<Limits>;
   /** HTTPS; `ca`: clients are asked for a certificate that it has signed. */
@@ -30,6 +30,8 @@ export interface ShimServerOptions extends Pick<DoorOptions, 'context' | 'core' 
 }
 
 export interface ShimServer {
+  /** What /readyz says. */
+  ready(): Promise<boolean>;
   /** Resolves with the base URL once it takes connections. Port 0: any free one. */
   listen(options: { readonly host: string; readonly port: number }): Promise<string>;
   /**
@@ -91,15 +93,16 @@ export function createShimServer(options: ShimServerOptions): ShimServer {
     for (const route of contract.routes) mount(app, door, mountedRoute(contract, route));
   }
   app.get('/livez', (_request, reply) => send(reply, { status: 200, body: '{"status":"live"}' }));
-  app.get('/readyz', async (_request, reply) => {
-    const ready = !draining && (await answers(options.ping));
-    return send(reply, ready ? { status: 200, body: '{"status":"ready"}' } : NOT_READY);
-  });
+  const isReady = async (): Promise<boolean> => !draining && (await answers(options.ping));
+  app.get('/readyz', async (_request, reply) =>
+    send(reply, (await isReady()) ? { status: 200, body: '{"status":"ready"}' } : NOT_READY),
+  );
   const document = JSON.stringify(openApi(options.contracts, keys.length > 0));
   app.get('/openapi.json', (_request, reply) => send(reply, { status: 200, body: document }));
   answerExpectations(app, door, connections);
 
   return {
+    ready: isReady,
     async listen({ host, port }) {
       await app.listen({ host, port, backlog: BACKLOG });
       const address = app.server.address() as AddressInfo;

@@ -105,7 +105,14 @@ test('a lost database takes the gauges away and says so; its return brings them 
 
 /** Starts a verb with --metrics-port 0; where it serves them. */
 async function startWatched(...args: string[]) {
-  const child = startCli([...args, '--metrics-port', '0'], { cwd: folder, env: { DATABASE_URL: db.url } });
+  return startWatchedOn(db.url, ...args);
+}
+
+async function startWatchedOn(databaseUrl: string, ...args: string[]) {
+  const child = startCli([...args, '--metrics-port', '0'], {
+    cwd: folder,
+    env: { DATABASE_URL: databaseUrl },
+  });
   const url = await until(
     'it says where',
     () => /"listening":"(http:\/\/127\.0\.0\.1:\d+)\/metrics"/.exec(child.stderr)?.[1],
@@ -163,3 +170,34 @@ test('unbroker work serves them, and whether it is ready', async () => {
     await child.waitForExit(90_000);
   }
 });
+
+test.each([
+  { name: 'serve', args: ['serve', '--port', '0'], meanwhile: 'nothing is accepted' },
+  { name: 'work', args: ['work', '--no-listen'], meanwhile: 'no job is run' },
+])(
+  'unbroker $name on a database that takes no writes says so at its start, and is not ready',
+  async ({ args, meanwhile }) => {
+    writeFileSync(join(folder, 'unbroker.config.json'), '{"handlers": "./handlers.mjs"}');
+    writeFileSync(join(folder, 'handlers.mjs'), 'export default { none: async () => null };');
+    const readOnly = new URL(db.url);
+    readOnly.searchParams.set('options', '-c default_transaction_read_only=on');
+    const { child, url } = await startWatchedOn(readOnly.href, ...args);
+    try {
+      const said = `the database takes no writes; until it does ${meanwhile}. `;
+      await until('it says so', () => child.stderr.includes(said));
+      expect(child.stderr.split('\n').find((line) => line.includes(said))).toMatch(
+        /"level":40.*DATABASE_URL/,
+      );
+      // Nothing is due: the worker's own questions are all answered.
+      for (let times = 0; times < 5; times += 1) expect((await fetch(`${url}/readyz`)).status).toBe(503);
+      if (args[0] === 'serve') {
+        const api = await until('it listens', () => /listening on (\S+)/.exec(child.stdout)?.[1]);
+        expect((await fetch(`${api}/readyz`)).status).toBe(503);
+        expect((await fetch(`${api}/livez`)).status).toBe(200);
+      }
+    } finally {
+      child.signal('SIGTERM');
+      await child.waitForExit(90_000);
+    }
+  },
+);
