@@ -45,6 +45,13 @@ export interface Moving {
   readonly queue: string;
 }
 
+/** A batch to look for candidates in. */
+export interface CandidateBatch {
+  readonly id: string;
+  /** It came out of a delayed-message table, and not all of its entries are due. */
+  readonly early: boolean;
+}
+
 /** Why jobs of a group are not given back, with how many and the first ids. */
 export interface KeptRow {
   readonly reason: 'finished' | 'running' | 'edited' | 'pruned' | 'left';
@@ -96,12 +103,19 @@ mine as (
 mine as (
   select id from ${runs} where id = $1 and holder = $2 and finished_at is null for share
 )`;
-  const eligible = `
+  /**
+   * The entries of a batch have no due time by row: a job that waits has its own, and all else (dead, unmapped, without a
+   * job) stays until the last entry of its batch is due, so that nothing comes into a queue too early. `early`: SQL.
+   */
+  const eligible = (early: string) => `
     b.run = any ($1::bigint[]) and not exists (
       select from ${moves} m where m.batch = l.batch and m.position = l.position)
     and case when l.job is null then $2::text[] is null
         else ${untouched} and ($2::text[] is null or j.kind = any ($2))
-          and ($3::boolean or j.state <> 'ready' or j.run_at <= now()) end`;
+          and ($3::boolean or j.state <> 'ready' or j.run_at <= now()) end
+    and (j.state is not distinct from 'ready' or not ${early})`;
+  const earlyBatches = `
+select d.batch from ${s}.drain_delayed d where d.run = any ($1::bigint[]) and d.due_at > now()`;
   return {
     /** What was drained from a broker's virtual host. */
     groups: `
@@ -126,15 +140,17 @@ where r.broker = $1 and r.vhost = $2 and r.group_name = $3 and r.finished_at is 
     countCandidates: `
 select l.queue, count(*)::float8 as count
 from ${batches} b join ${ledger} l on l.batch = b.id left join ${jobs} j on j.id = l.job
-where ${eligible}
+where ${eligible(`b.id in (${earlyBatches})`)}
 group by l.queue order by l.queue`,
 
     /** Batches that may hold messages of a queue, in order. A message that came back elsewhere after an interruption
-     * belongs to the batch that took it last. */
+     * belongs to the batch that took it last; what came out of a delayed-message table lay in no queue. */
     batches: `
-select id::text from ${batches}
-where run = any ($1::bigint[]) and (queue = $2 or absorbed > 0)
-order by id`,
+with early as materialized (${earlyBatches})
+select b.id::text, b.id in (select batch from early) as early
+from ${batches} b join ${runs} r on r.id = b.run
+where b.run = any ($1::bigint[]) and (b.queue = $2 or b.absorbed > 0 or r.mode = 'delayed')
+order by b.id`,
 
     /** The next of a queue within one batch, in the order in which they lay there; at most $7, at most $8 bytes and one. */
     candidates: `
@@ -143,7 +159,7 @@ with page as materialized (
          case when j.state = 'ready'
            then greatest(date_part('epoch', j.run_at - clock_timestamp()) * 1000, 0) end as remaining
   from ${batches} b join ${ledger} l on l.batch = b.id left join ${jobs} j on j.id = l.job
-  where ${eligible}
+  where ${eligible('$9::boolean')}
     -- One batch at a time: over all of them each page would sort everything that is left.
     and b.id = $5::bigint and l.batch = $5::bigint and l.position > $6::integer and l.queue = $4
   order by l.position
@@ -338,19 +354,19 @@ export function createUndoLedger(schema: string) {
     countCandidates: (db: Queryable, filter: CandidateFilter) =>
       rows<{ queue: string; count: number }>(db, sql.countCandidates, filtered(filter)),
 
-    batches: async (db: Queryable, runs: readonly string[], queue: string) =>
-      (await rows<{ id: string }>(db, sql.batches, [runs, queue])).map(({ id }) => id),
+    batches: (db: Queryable, runs: readonly string[], queue: string) =>
+      rows<CandidateBatch>(db, sql.batches, [runs, queue]),
 
     candidates: (
       db: Queryable,
       filter: CandidateFilter,
       queue: string,
-      after: { readonly batch: string; readonly position: number },
+      after: { readonly batch: CandidateBatch; readonly position: number },
       limits: { readonly rows: number; readonly bytes: number },
     ) =>
       rows<Candidate>(db, sql.candidates, [
         ...filtered(filter),
-        ...[queue, after.batch, after.position, limits.rows, limits.bytes],
+        ...[queue, after.batch.id, after.position, limits.rows, limits.bytes, after.batch.early],
       ]),
 
     /** Numbers, from `first`, of those that go; null when the run's lease is lost. */
