@@ -13,6 +13,7 @@ import type { Queryable } from './jobs/job.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { codeOf } from './jobs/sqlstate.js';
 import { autovacuumIn, FIRST_TRY, type LockTry, lockHint, nextTry, pauseMs } from './lock-tries.js';
+import { ownerToBe } from './schema-owner.js';
 
 export interface Migration {
   /** From the file name, 001 = 1. */
@@ -103,7 +104,7 @@ export function migrationSql(schema: string = DEFAULT_SCHEMA): string {
 
 /**
  * Applies what is missing. Safe to race: several runners may start at once, one works, the others wait and find
- * nothing to do. Throws `schema-newer`, `server-unsupported`, `migrate-busy`, `migrate-locked`.
+ * nothing to do. Throws `schema-newer`, `server-unsupported`, `migrate-busy`, `migrate-locked`, `not-the-owner`.
  */
 export async function migrate(pool: MigratePool, options: MigrateOptions = {}): Promise<MigrateResult> {
   const schema = options.schema ?? DEFAULT_SCHEMA;
@@ -117,6 +118,7 @@ export async function migrate(pool: MigratePool, options: MigrateOptions = {}): 
   refuseNewer(from, newest, schema);
   if (from === newest) return { schema, from, to: from, applied: [] };
 
+  const owner = await ownerToBe(pool, s);
   const turn = { holder: randomUUID(), leaseMs: options.leaseMs ?? LEASE_MS };
   await acquire(pool, s, turn, options.maxWaitMs ?? 60_000);
   // A renewal that fails is made good by the next; one that comes too late is noticed before the next migration.
@@ -128,7 +130,7 @@ export async function migrate(pool: MigratePool, options: MigrateOptions = {}): 
     for (const migration of migrations.filter((m) => m.version > start)) {
       options.onMigration?.(migration.name);
       await renew(pool, s, turn);
-      await applyWithRetry(pool, s, migration, options.maxLockTries ?? MAX_LOCK_TRIES);
+      await applyWithRetry({ pool, s, owner }, migration, options.maxLockTries ?? MAX_LOCK_TRIES);
       applied.push(migration.name);
     }
     return { schema, from, to: newest, applied };
@@ -258,20 +260,22 @@ async function renew(db: Queryable, s: string, turn: Turn): Promise<void> {
   });
 }
 
-async function applyWithRetry(
-  pool: MigratePool,
-  s: string,
-  migration: Migration,
-  maxTries: number,
-): Promise<void> {
+/** Where, and under which role (quoted; null: the own). */
+interface Place {
+  readonly pool: MigratePool;
+  readonly s: string;
+  readonly owner: string | null;
+}
+
+async function applyWithRetry(place: Place, migration: Migration, maxTries: number): Promise<void> {
   let how = FIRST_TRY;
   for (let tries = 1; ; tries += 1) {
     try {
-      await apply(pool, s, migration, how);
+      await apply(place, migration, how);
       return;
     } catch (error) {
       if (!LOCK_STATES.includes(codeOf(error))) throw error;
-      const vacuum = await autovacuumIn(pool, s).catch(() => null);
+      const vacuum = await autovacuumIn(place.pool, place.s).catch(() => null);
       const pause = pauseMs(how, Math.random());
       how = nextTry(how, vacuum);
       if (tries >= maxTries) {
@@ -286,8 +290,7 @@ async function applyWithRetry(
 }
 
 async function apply(
-  pool: MigratePool,
-  s: string,
+  { pool, s, owner }: Place,
   migration: Migration,
   { lockTimeoutMs }: LockTry,
 ): Promise<void> {
@@ -301,6 +304,7 @@ async function apply(
     if (migration.transactional) {
       await client.query('begin');
       await client.query(`set local lock_timeout = '${lockTimeoutMs}ms'`);
+      if (owner !== null) await client.query(`set local role ${owner}`);
       await client.query(render(migration.text, s));
       await client.query(note, values);
       await client.query('commit');

@@ -3,6 +3,7 @@
  * printed DDL makes the same schema.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
@@ -257,6 +258,75 @@ describe('beside live traffic', () => {
       hint: expect.stringContaining('pg_stat_activity'),
     });
   }, 180_000);
+});
+
+describe('by a role that is not the owner', () => {
+  const suffix = randomBytes(4).toString('hex');
+  const [owner, member, granted] = ['owner', 'member', 'granted'].map((name) => `ub_${name}_${suffix}`);
+  const steps = [
+    'create table {schema}.jobs ()',
+    'create table {schema}.more ()',
+    'create table {schema}.last ()',
+  ];
+  const upTo = (version: number): Migration[] =>
+    steps
+      .slice(0, version)
+      .map((text, at) => ({ version: at + 1, name: `00${at + 1}_step`, text, transactional: true }));
+  const run = async (role: string | undefined, version: number) => {
+    const url = new URL(db.url);
+    if (role !== undefined) url.username = role;
+    const pool = new pg.Pool({ connectionString: url.href, max: 3 });
+    pool.on('error', () => {});
+    return migrate(pool, { migrations: upTo(version) }).finally(() => pool.end());
+  };
+  const owners = async (): Promise<unknown> => {
+    const { rows } = await db.pool.query(
+      `select relname, relowner::regrole::text as owner from pg_class
+       where relnamespace = 'unbroker'::regnamespace and relkind = 'r' and relname not like 'migration%' order by oid`,
+    );
+    return rows.map((row) => [row.relname, row.owner]);
+  };
+  beforeEach(async () => {
+    for (const role of [owner, member, granted]) await db.pool.query(`create role ${role} login`);
+    await db.pool.query(`grant ${owner} to ${member}; grant create on database ${db.name} to ${owner}`);
+    await run(owner, 1);
+  });
+  afterEach(async () => {
+    await db.pool.query(
+      `drop schema unbroker cascade; drop owned by ${owner}, ${member}, ${granted}; drop role ${owner}, ${member}, ${granted}`,
+    );
+  });
+
+  test('what a superuser or a member adds is the owner’s all the same', async () => {
+    await run(undefined, 2);
+    await run(member, 3);
+    expect(await owners()).toEqual([
+      ['jobs', owner],
+      ['more', owner],
+      ['last', owner],
+    ]);
+  });
+
+  test('with rights to everything and without being one: refused before anything is done, with the name', async () => {
+    await db.pool.query(
+      `grant all on schema unbroker to ${granted}; grant all on all tables in schema unbroker to ${granted}`,
+    );
+    await expect(run(granted, 2)).rejects.toMatchObject({
+      ...{ code: 'not-the-owner', exitStatus: 2, hint: `Run unbroker migrate as ${owner}.` },
+    });
+    expect(await owners()).toEqual([['jobs', owner]]);
+  });
+
+  test('where several own a part, it runs under its own name', async () => {
+    await db.pool.query(`create table unbroker.another (); alter table unbroker.another owner to ${member}`);
+    await run(undefined, 2);
+    const { rows } = await db.pool.query('select current_user as me');
+    expect(await owners()).toEqual([
+      ['jobs', owner],
+      ['another', member],
+      ['more', rows[0].me],
+    ]);
+  });
 });
 
 describe('beside an autovacuum', () => {
