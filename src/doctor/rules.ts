@@ -469,7 +469,8 @@ export function judgeUnnamed(row: UnnamedRow, schema: string): Finding {
     row.count === 0
       ? 'none'
       : `${count(row.count)} running jobs that no sweep will find, the first is ${row.first}`,
-    `They were leased past the claim, or restored without the table claims. Run: select ${schema}.note_running(); the next sweep takes back those whose lease has ended.`,
+    // Restored alone they have tokens that the sequence still has before it: a claim that draws one of them is refused.
+    `They were leased past the claim, or restored without the table claims. Run as the owner of the schema: select setval('${schema}.lease_tokens', greatest(nextval('${schema}.lease_tokens'), (select max(lease_token) from ${schema}.jobs)) + 1000), ${schema}.note_running(); the next sweep takes back those whose lease has ended.`,
     row.count === 0 ? [] : [row],
   );
 }
