@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import amqplib, { type Channel, type ChannelModel, type ConsumeMessage, type Message } from 'amqplib';
 import { EXIT, UnbrokerError } from '../../src/errors.js';
+import { tlsFailure } from '../../src/tls-failure.js';
 import { askForMessages } from './asking-source.js';
 import { type RawDelivery, readProperties } from './delivery.js';
 import {
@@ -95,7 +96,7 @@ export interface ConnectOptions {
   onBlocked?(reason: string | null): void;
 }
 
-/** Throws `amqp-url-invalid`, `amqp-unreachable`, `amqp-refused`, `amqplib-unsupported`. */
+/** Throws `amqp-url-invalid`, `amqp-unreachable`, `amqp-refused`, `tls-refused`, `amqplib-unsupported`. */
 export async function connectBroker(url: string, options: ConnectOptions = {}): Promise<Broker> {
   const { frameMax = FRAME_MAX, heartbeatS = HEARTBEAT_S, answerWithinMs, onBlocked } = options;
   checkFrameHook();
@@ -391,6 +392,15 @@ function connectError(error: unknown, host: string): UnbrokerError {
   if (/ACCESS_REFUSED|access to vhost|NOT_ALLOWED|40[23]|530/.test(text)) {
     return new UnbrokerError('amqp-refused', `The broker at ${host} refused the login or the virtual host`, {
       hint: 'Check user, password and vhost in AMQP_URL.',
+      exitStatus: EXIT.badInput,
+      cause: error,
+    });
+  }
+  const tls = tlsFailure(error);
+  if (tls !== null) {
+    return new UnbrokerError('tls-refused', `No encrypted connection to the broker at ${host}: ${tls.what}`, {
+      hint:
+        tls.kind === 'plain' ? 'Name its TLS port (5671 as a rule) in AMQP_URL, or write amqp://.' : tls.hint,
       exitStatus: EXIT.badInput,
       cause: error,
     });

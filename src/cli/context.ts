@@ -2,7 +2,7 @@
  * What every verb needs: the config file, a database pool, a logger, and the wrapper that opens and closes them and turns
  * what is thrown into a line and an exit status (failure.ts).
  */
-import { existsSync, lstatSync, statSync } from 'node:fs';
+import { accessSync, constants, existsSync, lstatSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
 import pg from 'pg';
@@ -153,12 +153,27 @@ export function createPool(connectionString: string, max: number, log: Log): pg.
 }
 
 function databaseUrl(config: Config): string {
-  return urlFrom(
-    config.databaseUrlEnv ?? 'DATABASE_URL',
-    ['postgres:', 'postgresql:'],
-    'database',
-    'postgres://localhost/app',
-  );
+  const name = config.databaseUrlEnv ?? 'DATABASE_URL';
+  const url = urlFrom(name, ['postgres:', 'postgresql:'], 'database', 'postgres://localhost/app');
+  checkTlsFiles(new URL(url).searchParams, name);
+  return url;
+}
+
+/** The driver reads them when it connects, and fails with no more than ENOENT. */
+function checkTlsFiles(parameters: URLSearchParams, variable: string): void {
+  for (const name of ['sslrootcert', 'sslcert', 'sslkey']) {
+    const file = parameters.get(name);
+    if (file === null || file === '') continue;
+    try {
+      accessSync(file, constants.R_OK);
+    } catch (cause) {
+      throw new UnbrokerError('tls-unreadable', `The file that ${name} in ${variable} names cannot be read`, {
+        hint: 'Give its whole path, and its reader the right to read it.',
+        exitStatus: EXIT.badInput,
+        cause,
+      });
+    }
+  }
 }
 
 /** Told to encrypt nothing, to another machine. */

@@ -4,6 +4,7 @@
  */
 import { EXIT, type ExitStatus, UnbrokerError } from '../errors.js';
 import { errorFields } from '../log.js';
+import { tlsFailure } from '../tls-failure.js';
 import { printJson } from './output.js';
 import { printable, withoutSecrets } from './printable.js';
 
@@ -90,6 +91,30 @@ const KNOWN: readonly Known[] = [
       }),
   },
   {
+    codes: [],
+    message: /no pg_hba\.conf entry .*(?:no encryption|SSL off)/,
+    error: (_code, cause) =>
+      new UnbrokerError(
+        'database-login-refused',
+        'The database takes no login from here without encryption',
+        {
+          hint: 'Add sslmode=verify-full to DATABASE_URL, or a line for this host to pg_hba.conf.',
+          exitStatus: EXIT.badInput,
+          cause,
+        },
+      ),
+  },
+  {
+    codes: [],
+    message: /no pg_hba\.conf entry/,
+    error: (_code, cause) =>
+      new UnbrokerError('database-login-refused', 'The database takes no login of this user from here', {
+        hint: 'Check user and database in DATABASE_URL, or add a line for this host to pg_hba.conf.',
+        exitStatus: EXIT.badInput,
+        cause,
+      }),
+  },
+  {
     codes: ['28P01', '28000'],
     message: /SASL|password must be a string/,
     error: (_code, cause) =>
@@ -150,23 +175,44 @@ const KNOWN: readonly Known[] = [
       }),
   },
   {
-    codes: ['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'UNABLE_TO_VERIFY_LEAF_SIGNATURE']
-      // The certificate is of another host, or its time is over.
-      .concat(['ERR_TLS_CERT_ALTNAME_INVALID', 'CERT_HAS_EXPIRED']),
+    codes: [],
     message: /does not support SSL/,
-    error: (code, cause) =>
-      new UnbrokerError('tls-refused', `No encrypted connection could be made (${code || 'no TLS'})`, {
-        hint: 'Check sslmode and sslrootcert in DATABASE_URL, or the CA in NODE_EXTRA_CA_CERTS.',
-        exitStatus: EXIT.badInput,
-        cause,
-      }),
+    error: (_code, cause) =>
+      tlsRefused('the server speaks no TLS', 'Turn on ssl there, or correct sslmode in DATABASE_URL.', cause),
+  },
+  {
+    codes: [],
+    message: /sslmode=verify-ca requires/,
+    error: (_code, cause) =>
+      tlsRefused('sslmode=verify-ca needs sslrootcert', 'Name the CA file in DATABASE_URL.', cause),
   },
 ];
+
+function tlsRefused(what: string, hint: string, cause: unknown): UnbrokerError {
+  return new UnbrokerError('tls-refused', `No encrypted connection was made: ${what}`, {
+    hint,
+    exitStatus: EXIT.badInput,
+    cause,
+  });
+}
+
+/** Of what the command line connects to by a driver of its own: the database. */
+function tlsError(error: unknown): UnbrokerError | null {
+  const failure = tlsFailure(error);
+  if (failure === null) return null;
+  const hint =
+    failure.kind === 'untrusted'
+      ? 'Name the CA file in DATABASE_URL (sslmode=verify-full&sslrootcert=ca.crt) or in NODE_EXTRA_CA_CERTS.'
+      : failure.hint;
+  return tlsRefused(failure.what, hint, error);
+}
 
 /** Foreign errors as ours. */
 export function translate(error: unknown): UnbrokerError {
   if (error instanceof UnbrokerError) return error;
   const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
+  const tls = tlsError(first);
+  if (tls !== null) return tls;
   const code = typeof first === 'object' && first !== null && 'code' in first ? String(first.code) : '';
   const message = first instanceof Error ? first.message : '';
   // A file that is missing is no server; a socket that is missing is.

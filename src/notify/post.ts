@@ -11,6 +11,7 @@ import {
 } from 'node:http';
 import { request as requestHttps } from 'node:https';
 import type { LookupFunction } from 'node:net';
+import { tlsFailure } from '../tls-failure.js';
 import { type AddressRules, refuseUrl } from './address.js';
 import { AMBIGUOUS, DeliveryError, FINAL, httpFate, TRANSIENT } from './fate.js';
 
@@ -139,7 +140,7 @@ function vettedLookup(rules: AddressRules, resolver: Resolver): LookupFunction {
 
 function networkFailure(error: Error & { code?: string }, connected: boolean, url: URL): DeliveryError {
   if (error instanceof DeliveryError) return error;
-  const what = error.code ?? error.name;
+  const what = tlsFailure(error)?.what ?? error.code ?? error.name;
   return new DeliveryError(connected ? AMBIGUOUS : TRANSIENT, `${what} calling ${url.host}`);
 }
 

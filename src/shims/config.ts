@@ -45,7 +45,7 @@ export interface KeyConfig {
   readonly env?: string;
   /** Hex SHA-256 of the key. */
   readonly sha256?: string;
-  /** Hex SHA-256 of the client's certificate (its fingerprint), with `serve.tls`. */
+  /** Hex SHA-256 of the client's certificate (its fingerprint, colons or none), with `serve.tls`. */
   readonly certificate?: string;
   /** True: the key signs each request and is never sent; only with `env`. */
   readonly hmac?: boolean;
@@ -62,12 +62,19 @@ const contractName = string({
 
 const kind = string({ maxLength: LIMITS.kindLength });
 
+/** Also as openssl prints it, with colons and in capitals. */
+const fingerprint: Checker<string> = (value, path) =>
+  string({ pattern: /^[0-9a-f]{64}$/, expected: 'a SHA-256: 64 hexadecimal digits' })(
+    typeof value === 'string' ? value.replaceAll(':', '').toLowerCase() : value,
+    path,
+  );
+
 const checkKey = object(
   {
     name: string({ maxLength: 100, pattern: /^[A-Za-z0-9._-]+$/, expected: 'letters, digits, dots, dashes' }),
     env: string({ pattern: /^[A-Z_][A-Z0-9_]*$/, expected: 'the name of an environment variable' }),
-    sha256: string({ pattern: /^[0-9a-f]{64}$/, expected: '64 hexadecimal digits' }),
-    certificate: string({ pattern: /^[0-9a-f]{64}$/, expected: '64 hexadecimal digits' }),
+    sha256: fingerprint,
+    certificate: fingerprint,
     hmac: boolean,
     services: arrayOf(oneOf('notification', 'scheduling', 'retry'), 3),
     verbs: arrayOf(oneOf('read', 'write'), 2),

@@ -1,8 +1,6 @@
 /**
  * The HTTP door put together: from the config to a server that can listen. Contracts are listed here and nowhere else.
  */
-import { readFileSync } from 'node:fs';
-import { resolve } from 'node:path';
 import { RELAY_AMQP } from '../../adapters/rabbitmq/relay-kind.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Store } from '../jobs/store.js';
@@ -16,13 +14,14 @@ import { createSuppressions } from '../notify/suppressions.js';
 import { createTemplateTable } from '../notify/template-table.js';
 import { createSchedules } from '../schedules.js';
 import { type ApiKey, digestOf } from './auth.js';
-import type { KeyConfig, ServeConfig, TlsConfig } from './config.js';
+import type { KeyConfig, ServeConfig } from './config.js';
 import type { Contract, ContractContext } from './contract.js';
 import { Core, type CorePool } from './core.js';
 import { govukNotifyContract } from './govuk-notify.js';
 import { qstashContracts } from './qstash/index.js';
 import { createRequests } from './requests.js';
 import { createShimServer, type ShimServer, type ShimServerOptions } from './server.js';
+import { readTls } from './tls-files.js';
 import { notificationContract } from './trio/notification.js';
 import { retryContract } from './trio/retry.js';
 import { schedulingContract } from './trio/scheduling.js';
@@ -53,7 +52,7 @@ const BUILT_IN: Readonly<Record<string, readonly Contract[]>> = {
 const PRUNE_EVERY_MS = 60_000;
 const PRUNE_BATCH = 1_000;
 
-/** Throws UnbrokerError: key-missing, keys-needed, templates-missing. `host` is where it will listen. */
+/** Throws UnbrokerError: key-missing, keys-needed, templates-missing, tls-unreadable. `host` is where it will listen. */
 export function createShims(options: ShimsOptions, host: string): ShimServer {
   const { pool, store, serve, log, environment = process.env } = options;
   const keys = (serve.keys ?? []).map((key) => readKey(key, environment));
@@ -81,7 +80,7 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
     }),
     ...(rendering === null ? {} : { loadTemplate: rendering.load }),
     keys,
-    ...(serve.tls === undefined ? {} : { tls: readTls(serve.tls, options.directory) }),
+    ...(serve.tls === undefined ? {} : { tls: readTls(serve.tls, options.directory, log) }),
     log,
     ping: () => refuseReadOnly(pool),
     onAnswered: options.onAnswered,
@@ -153,24 +152,6 @@ function readKey(
     hint: `Set ${env} to at least ${MIN_KEY_LENGTH} characters, for example from: openssl rand -hex 32`,
     exitStatus: EXIT.badInput,
   });
-}
-
-/** Throws UnbrokerError `tls-unreadable`. */
-function readTls({ certFile, keyFile, caFile }: TlsConfig, directory: string) {
-  try {
-    const read = (file: string): Buffer => readFileSync(resolve(directory, file));
-    return {
-      cert: read(certFile),
-      key: read(keyFile),
-      ...(caFile === undefined ? {} : { ca: read(caFile) }),
-    };
-  } catch (error) {
-    throw new UnbrokerError('tls-unreadable', 'A file of serve.tls cannot be read', {
-      hint: 'Check certFile, keyFile and caFile; they are relative to the config file.',
-      exitStatus: EXIT.badInput,
-      cause: error,
-    });
-  }
 }
 
 const MIN_KEY_LENGTH = 16;
