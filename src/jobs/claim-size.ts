@@ -8,6 +8,8 @@ import type { ClaimedJob } from './job.js';
 
 /** Expected of one claim: characters of texts and bytes of bodies. On loopback 16 MiB take 0.1 s. */
 export const MAX_CLAIM_LENGTH = 16 * 1_024 * 1_024;
+/** An answer that took longer counts as if it had been as long as that takes: a slow way there has room for less. */
+const MAX_ANSWER_MS = 2_000;
 /** While nothing is known. */
 const FIRST_JOBS = 100;
 
@@ -35,6 +37,12 @@ class JobLength {
   }
 }
 
+/** So many times as long an answer of this length counts. */
+function stretch(length: number, ms: number): number {
+  if (ms <= MAX_ANSWER_MS || length === 0) return 1;
+  return Math.max(1, ((ms / MAX_ANSWER_MS) * MAX_CLAIM_LENGTH) / length);
+}
+
 export class ClaimSize {
   /** Whatever their kind: bounds a claim of many kinds. */
   readonly #all = new JobLength();
@@ -51,7 +59,8 @@ export class ClaimSize {
     return this.#of(kind).most;
   }
 
-  broughtFew(jobs: readonly Measured[]): void {
+  /** `ms`: until the answer was there. */
+  broughtFew(jobs: readonly Measured[], ms: number): void {
     const sums = new Map<string, { jobs: number; length: number }>();
     for (const job of jobs) {
       const sum = sums.get(job.kind);
@@ -62,21 +71,21 @@ export class ClaimSize {
       }
     }
     let length = 0;
-    for (const [kind, sum] of sums) {
-      this.#of(kind).brought(sum.jobs, sum.length);
-      length += sum.length;
-    }
-    if (jobs.length > 0) this.#all.brought(jobs.length, length);
+    for (const sum of sums.values()) length += sum.length;
+    const times = stretch(length, ms);
+    for (const [kind, sum] of sums) this.#of(kind).brought(sum.jobs, sum.length * times);
+    if (jobs.length > 0) this.#all.brought(jobs.length, length * times);
   }
 
   /** `kinds` as they were asked for. One alone is measured as a whole; with several the answer is taken apart anyway. */
-  broughtMany(many: ClaimedMany, kinds: readonly { readonly kind: string }[]): void {
+  broughtMany(many: ClaimedMany, kinds: readonly { readonly kind: string }[], ms: number): void {
     const [only] = kinds;
     if (many.count === 0 || only === undefined) return;
-    if (kinds.length > 1) this.broughtFew(many.jobs());
+    if (kinds.length > 1) this.broughtFew(many.jobs(), ms);
     else {
-      this.#of(only.kind).brought(many.count, many.length);
-      this.#all.brought(many.count, many.length);
+      const length = many.length * stretch(many.length, ms);
+      this.#of(only.kind).brought(many.count, length);
+      this.#all.brought(many.count, length);
     }
   }
 

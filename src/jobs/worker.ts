@@ -293,7 +293,7 @@ class JobWorker implements Worker {
       const jobs = await this.#claim(claim.slots, async ({ keeping }) => {
         const answer = await this.#store.finishAndClaim(keeping, rows, claim);
         finished = answer.finished;
-        this.#pace.size.broughtFew(answer.jobs);
+        this.#pace.size.broughtFew(answer.jobs, performance.now() - sentAt);
         return answer.jobs;
       });
       settler.wrote(ended, finished);
@@ -323,7 +323,7 @@ class JobWorker implements Worker {
   async #claimMany(claim: Claim): Promise<number> {
     const sentAt = performance.now();
     const asked = this.#store.claimMany(this.#db, claim).then((many) => {
-      this.#pace.size.broughtMany(many, claim.demands);
+      this.#pace.size.broughtMany(many, claim.demands, performance.now() - sentAt);
       return many;
     });
     const many = await this.#answer(asked, (late) => late.jobs());

@@ -14,6 +14,7 @@ function asked(
   claims: number,
   lengths: Readonly<Record<string, number>>,
   kinds = Object.keys(lengths),
+  ms = (_length: number): number => 1,
 ): number[] {
   return Array.from({ length: claims }, () => {
     const bounded = pace.bounded(
@@ -27,7 +28,7 @@ function asked(
       left -= count;
       return Array.from({ length: count }, () => ({ kind, payloadText: null, body: sized(length ?? 0) }));
     });
-    pace.size.broughtFew(brought);
+    pace.size.broughtFew(brought, ms(brought.reduce((sum, { body }) => sum + body.length, 0)));
     return bounded.asked;
   });
 }
@@ -85,16 +86,16 @@ test('what a claim brings is told by its texts and bodies, whole or one by one',
   const many = claimedMany(rows, ['a']);
   expect([many.count, many.length]).toEqual([4, 200 + 4 * MIB]);
   const pace = new ClaimPace(2_000, 200);
-  pace.size.broughtMany(many, [demand('a')]);
+  pace.size.broughtMany(many, [demand('a')], 1);
   expect([pace.size.most, pace.size.mostOf('a')]).toEqual([15, 15]);
-  pace.size.broughtFew([job('b', 4 * MIB)]);
+  pace.size.broughtFew([job('b', 4 * MIB)], 1);
   expect([pace.size.most, pace.size.mostOf('b'), pace.size.mostOf('a')]).toEqual([4, 4, 15]);
 });
 
 test('no more wait for a slot than one claim may bring', () => {
   const pace = new ClaimPace(200, 200);
   expect([pace.ahead(20), pace.ahead(400)]).toEqual([20, 100]);
-  pace.size.broughtFew([job('a', MIB)]);
+  pace.size.broughtFew([job('a', MIB)], 1);
   expect(pace.ahead(400)).toBe(16);
 });
 
@@ -110,9 +111,24 @@ test('an answer that came too late is asked for in halves, until it comes; a los
   expect(late).toEqual([100, 50, 25, 12, 6, 3, 1, 1, 1]);
 });
 
+test('over a slow way a claim asks for what comes within seconds, and goes on doing so', () => {
+  const pace = new ClaimPace(2_000, 200);
+  // A mebibyte a second.
+  const ms = (length: number): number => (length / MIB) * 1_000;
+  asked(pace, 20, { a: MIB }, ['a'], ms);
+  for (const claim of asked(pace, 20, { a: MIB }, ['a'], ms)) {
+    expect(claim).toBeGreaterThanOrEqual(1);
+    expect(claim).toBeLessThanOrEqual(4);
+  }
+  expect(asked(pace, 12, { a: MIB }).at(-1)).toBe(16);
+  const short = new ClaimPace(2_000, 200);
+  asked(short, 6, { a: 20 });
+  expect(asked(short, 2, { a: 20 }, ['a'], () => 4_000)).toEqual([1_000, 500]);
+});
+
 test('a claim that brings nothing teaches nothing', () => {
   const pace = new ClaimPace(2_000, 200);
-  pace.size.broughtFew([]);
-  pace.size.broughtMany(claimedMany([{ n: 0, text: null, body: null }], ['a']), [demand('a')]);
+  pace.size.broughtFew([], 1);
+  pace.size.broughtMany(claimedMany([{ n: 0, text: null, body: null }], ['a']), [demand('a')], 1);
   expect([pace.size.most, pace.size.mostOf('a')]).toEqual([100, 100]);
 });
