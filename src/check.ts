@@ -57,23 +57,28 @@ export const oneOf =
     throw invalid(path, `one of ${options.join(', ')}${suggestion(String(value), options)}`);
   };
 
-/** Up to `maxItems` (default 1,000) values. */
+/** Up to `maxItems` (default 1,000) values, at least `minItems` (default none). */
 export const arrayOf =
-  <T>(item: Checker<T>, maxItems = 1_000): Checker<T[]> =>
+  <T>(item: Checker<T>, maxItems = 1_000, minItems = 0): Checker<T[]> =>
   (value, path) => {
-    if (!Array.isArray(value) || value.length > maxItems)
-      throw invalid(path, `a list of at most ${maxItems}`);
+    if (!Array.isArray(value) || value.length > maxItems || value.length < minItems)
+      throw invalid(path, `a list of ${minItems === 0 ? 'at most' : `${minItems} to`} ${maxItems}`);
     return value.map((entry, index) => item(entry, `${path}[${index}]`));
   };
 
-/** An object whose keys are free and whose values pass `item`. */
+/** An object whose keys are free, or pass `name`, and whose values pass `item`. */
 export const record =
-  <T>(item: Checker<T>, maxKeys = 1_000): Checker<Record<string, T>> =>
+  <T>(item: Checker<T>, maxKeys = 1_000, name?: Checker<string>): Checker<Record<string, T>> =>
   (value, path) => {
     const entries = isObject(value) ? Object.entries(value) : null;
     if (entries === null || entries.length > maxKeys)
       throw invalid(path, `an object of at most ${maxKeys} keys`);
-    return Object.fromEntries(entries.map(([key, entry]) => [key, item(entry, `${path}.${key}`)]));
+    return Object.fromEntries(
+      entries.map(([key, entry]) => {
+        name?.(key, `the name ${JSON.stringify(key.slice(0, 60))} in ${path}`);
+        return [key, item(entry, `${path}.${key.slice(0, 200)}`)];
+      }),
+    );
   };
 
 export const anything: Checker<unknown> = (value) => value;
@@ -114,17 +119,25 @@ export function parseDuration(text: string, name: string, minMs: number, maxMs: 
   throw invalid(name, `a number with a unit (ms, s, m, h, d) from ${minMs}ms to ${maxMs}ms, for example 30s`);
 }
 
-/** `, did you mean x?` when one of the options is two edits away or fewer; else an empty string. */
+/**
+ * `; did you mean x?` when one of the options is two edits away or fewer, or begins with the word (`databaseUrl`,
+ * `maxAge`); else an empty string.
+ */
 export function suggestion(word: string, options: readonly string[]): string {
+  const given = word.toLowerCase();
   const near = options
-    .map((option) => ({ option, distance: editDistance(word.toLowerCase(), option.toLowerCase()) }))
+    .map((option) => ({ option, distance: editDistance(given, option.toLowerCase()) }))
     .filter(({ distance, option }) => distance <= Math.min(2, Math.floor(option.length / 2)))
-    .sort((a, b) => a.distance - b.distance)[0];
-  return near === undefined ? '' : `; did you mean ${near.option}?`;
+    .sort((a, b) => a.distance - b.distance)[0]?.option;
+  const longer = options.filter((option) => given.length >= 3 && option.toLowerCase().startsWith(given));
+  const meant = near ?? (longer.length === 1 ? longer[0] : undefined);
+  return meant === undefined ? '' : `; did you mean ${meant}?`;
 }
 
+/** Not a promise, a map or a date, whose contents nobody would see: all keys of such a config would be passed over. */
 function isObject(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  const kind = Object.prototype.toString.call(value);
+  return (kind === '[object Object]' && typeof value === 'object') || kind === '[object Module]';
 }
 
 function editDistance(a: string, b: string): number {

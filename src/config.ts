@@ -5,6 +5,8 @@
 import { checkDrainConfig, type DrainConfig } from '../adapters/rabbitmq/drain-config.js';
 import { boolean, type Checker, integer, object, oneOf, record, string } from './check.js';
 import { checkSeamConfig, type SeamConfig } from './cutover/seam-rules.js';
+import { UnbrokerError } from './errors.js';
+import { LIMITS } from './jobs/job.js';
 import { KIND_LIMITS, type KindLimits } from './jobs/kind-limits.js';
 import type { Retention } from './jobs/retention.js';
 import { quoteSchema } from './jobs/schema-name.js';
@@ -65,14 +67,23 @@ export const WORKER_BOUNDS = {
 
 const schemaName: Checker<string> = (value, path) => {
   const name = string({ maxLength: 63 })(value, path);
-  quoteSchema(name);
+  try {
+    quoteSchema(name);
+  } catch (error) {
+    if (!(error instanceof UnbrokerError)) throw error;
+    const { code, hint, exitStatus } = error;
+    throw new UnbrokerError(code, `${path} is not usable`, { hint, exitStatus });
+  }
   return name;
 };
 
 const environmentName = string({
   pattern: /^[A-Z_][A-Z0-9_]*$/,
-  expected: 'the name of an environment variable (not a URL: secrets stay out of files)',
+  expected: 'the name of an environment variable, in capitals (not a URL: secrets stay out of files)',
 });
+
+/** As the table takes it: a limit under another name would hold for nothing. */
+const kindName = string({ maxLength: LIMITS.kindLength });
 
 const keep = object({
   maxAgeMs: integer(0, WORKER_BOUNDS.maxAgeMs.max),
@@ -101,9 +112,9 @@ const checkShape = object({
     leaseMs: integer(WORKER_BOUNDS.leaseMs.min, WORKER_BOUNDS.leaseMs.max),
     pollMs: integer(WORKER_BOUNDS.pollMs.min, WORKER_BOUNDS.pollMs.max),
     graceMs: integer(WORKER_BOUNDS.graceMs.min, WORKER_BOUNDS.graceMs.max),
-    kinds: record(kindLimits),
+    kinds: record(kindLimits, undefined, kindName),
     keepDone: boolean,
-    retention: object({ default: keep, kinds: record(keep) }),
+    retention: object({ default: keep, kinds: record(keep, undefined, kindName) }),
     logLevel: oneOf(...LOG_LEVELS),
   }),
   seam: checkSeamConfig,

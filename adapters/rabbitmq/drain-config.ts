@@ -54,6 +54,8 @@ export interface DrainRule {
 }
 
 const MAX_NAME = 255;
+const PLACEHOLDER = /\{(\w+)\}/g;
+const PARTS: readonly string[] = ['queue', 'exchange', 'routingKey', 'type'];
 const name = string({ maxLength: MAX_NAME });
 
 const match = object({
@@ -83,8 +85,23 @@ const rule: Checker<DrainRule> = (value, path) => {
   if (Object.keys(checked.match).length === 0) {
     throw invalid(`${path}.match`, "at least one of queue, exchange, routingKey, type ('*' matches all)");
   }
+  if (checked.kind !== undefined) checkPlaceholders(checked.kind, checked.match, `${path}.kind`);
   return checked;
 };
+
+/** What nothing fills would be a kind of that very name, for every message. */
+function checkPlaceholders(kind: string, patterns: DrainRule['match'], path: string): void {
+  const stars = Object.values(patterns).join('').split('*').length - 1;
+  for (const [whole, word = ''] of kind.matchAll(PLACEHOLDER)) {
+    const known = /^\d+$/.test(word) ? Number(word) >= 1 && Number(word) <= stars : PARTS.includes(word);
+    if (known) continue;
+    const those = stars === 0 ? 'a star in match' : `{1} to {${stars}}`;
+    throw invalid(
+      path,
+      `without ${whole}: known are {${PARTS.join('}, {')}} and ${stars === 0 ? `{1} for ${those}` : those}`,
+    );
+  }
+}
 
 const checkShape = object({
   groups: record(object({ queues: arrayOf(name) }, ['queues'])),
@@ -99,7 +116,7 @@ export const checkDrainConfig: Checker<DrainConfig> = (value, path) => {
     if (queues.length === 0) throw invalid(`${path}.groups.${group}.queues`, 'a list of at least one queue');
     for (const queue of queues) {
       if (seen.has(queue))
-        throw invalid(`${path}.groups.${group}.queues`, `without ${queue}, which is in two groups`);
+        throw invalid(`${path}.groups.${group}.queues`, `without ${queue}, which is listed before`);
       seen.add(queue);
     }
   }
@@ -195,7 +212,7 @@ function answerFor(compiled: readonly CompiledRule[], subject: RuleSubject): Rul
 }
 
 function fill(template: string, subject: RuleSubject, stars: readonly string[]): string {
-  return template.replace(/\{(\w+)\}/g, (whole, part: string) => {
+  return template.replace(PLACEHOLDER, (whole, part: string) => {
     if (/^\d+$/.test(part)) return stars[Number(part) - 1] ?? whole;
     return Object.hasOwn(subject, part) ? (subject[part as keyof RuleSubject] ?? '') : whole;
   });

@@ -3,7 +3,7 @@
  * which job; it is data from the config, so every identifier is checked against a narrow pattern and quoted, and the
  * one free text (`where`) is the operator's own SQL on the operator's own table, run in a read-only transaction.
  */
-import { arrayOf, integer, object, record, string } from '../check.js';
+import { arrayOf, type Checker, integer, invalid, object, record, string } from '../check.js';
 
 export interface SeamRule {
   readonly name: string;
@@ -55,11 +55,11 @@ const path = string({
 });
 
 const expectation = object(
-  { lookIn: tableName, kind: string({ maxLength: 200 }), key: path, matches: record(string(), 20) },
+  { lookIn: tableName, kind: string({ maxLength: 200 }), key: path, matches: record(string(), 20, path) },
   ['key'],
 );
 
-export const checkSeamConfig = object(
+const checkShape = object(
   {
     rules: arrayOf(
       object(
@@ -69,14 +69,8 @@ export const checkSeamConfig = object(
           key: identifier,
           where: string({ maxLength: 1_000 }),
           since: identifier,
-          expects: (value: unknown, at: string): SeamExpectation | SeamExpectation[] => {
-            const checked = Array.isArray(value)
-              ? arrayOf(expectation, 10)(value, at)
-              : expectation(value, at);
-            for (const one of [checked].flat())
-              for (const p of Object.keys(one.matches ?? {})) path(p, `${at}.matches`);
-            return checked;
-          },
+          expects: (value: unknown, at: string): SeamExpectation | SeamExpectation[] =>
+            Array.isArray(value) ? arrayOf(expectation, 10, 1)(value, at) : expectation(value, at),
           graceMs: integer(0, 30 * 86_400_000),
         },
         ['name', 'source', 'key', 'since', 'expects'],
@@ -86,6 +80,16 @@ export const checkSeamConfig = object(
   },
   ['rules'],
 );
+
+/** Throws `config-invalid` (exit 2). */
+export const checkSeamConfig: Checker<SeamConfig> = (value, at) => {
+  const config = checkShape(value, at);
+  const names = config.rules.map(({ name }) => name);
+  // `--rule` chooses by it.
+  const twice = names.findIndex((name, index) => names.indexOf(name) < index);
+  if (twice >= 0) throw invalid(`${at}.rules[${twice}].name`, 'used once');
+  return config;
+};
 
 /** A statement with its values. */
 export interface SeamQuery {

@@ -97,7 +97,7 @@ export interface QstashConfig {
 
 const environmentName = string({
   pattern: /^[A-Z_][A-Z0-9_]*$/,
-  expected: 'the name of an environment variable',
+  expected: 'the name of an environment variable, in capitals',
 });
 
 const urlOf =
@@ -121,10 +121,14 @@ const locale: Checker<string> = (value, path) => {
   throw invalid(path, 'a locale such as en or fr-CA');
 };
 
-const networks: Checker<string[]> = (value, path) => {
-  const list = arrayOf(string({ maxLength: 60 }), 100)(value, path);
-  addressRules(list);
-  return list;
+const network: Checker<string> = (value, path) => {
+  const text = string({ maxLength: 60 })(value, path);
+  try {
+    addressRules([text]);
+  } catch {
+    throw invalid(path, 'a network as address/bits, for example 10.1.0.0/16 or 127.0.0.1/32');
+  }
+  return text;
 };
 
 const limits = object({
@@ -196,7 +200,7 @@ const shape = object({
   statusEvents: object({ exchange: string({ maxLength: 255 }) }),
   qstash: object({ signingKeyEnv: environmentName }, ['signingKeyEnv']),
   webhookSecretEnv: environmentName,
-  allowedNetworks: networks,
+  allowedNetworks: arrayOf(network, 100),
 });
 
 /** Throws `config-invalid` (exit 2), naming the key and what it must be. */

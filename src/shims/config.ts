@@ -69,10 +69,22 @@ const fingerprint: Checker<string> = (value, path) =>
     path,
   );
 
+const target = string({
+  pattern: /^(exchange|queue):.{1,255}$/,
+  expected: 'exchange:<name> or queue:<name>',
+});
+
 const checkKey = object(
   {
-    name: string({ maxLength: 100, pattern: /^[A-Za-z0-9._-]+$/, expected: 'letters, digits, dots, dashes' }),
-    env: string({ pattern: /^[A-Z_][A-Z0-9_]*$/, expected: 'the name of an environment variable' }),
+    name: string({
+      maxLength: 100,
+      pattern: /^[A-Za-z0-9._-]+$/,
+      expected: 'letters, digits, dots, dashes, underscores',
+    }),
+    env: string({
+      pattern: /^[A-Z_][A-Z0-9_]*$/,
+      expected: 'the name of an environment variable, in capitals',
+    }),
     sha256: fingerprint,
     certificate: fingerprint,
     hmac: boolean,
@@ -86,24 +98,13 @@ const checkKey = object(
 const shape = object({
   host: string({ maxLength: 255, pattern: /^[A-Za-z0-9.:-]+$/, expected: 'a host name or address' }),
   port: integer(0, 65_535),
-  contracts: arrayOf(contractName, 20),
+  contracts: arrayOf(contractName, 20, 1),
   keys: arrayOf(checkKey, 1_000),
   kinds: arrayOf(kind),
-  targets: targets(),
+  targets: record(kind, undefined, target),
   maxConnections: integer(1, 100_000),
   tls: object({ certFile: string(), keyFile: string(), caFile: string() }, ['certFile', 'keyFile']),
 });
-
-function targets(): Checker<Record<string, string>> {
-  const all = record(kind);
-  return (value, path) => {
-    const map = all(value, path);
-    for (const name of Object.keys(map))
-      if (!/^(exchange|queue):.{1,255}$/.test(name))
-        throw invalid(path, 'named exchange:<name> or queue:<name>');
-    return map;
-  };
-}
 
 /** Throws `config-invalid` (exit 2), naming the key and what it must be. */
 export function checkServeConfig(value: unknown, path = 'config.serve'): ServeConfig {

@@ -88,6 +88,8 @@ describe('suggestions', () => {
     ['worker', '; did you mean worker?'],
     ['wroker', '; did you mean worker?'],
     ['concurrency', ''],
+    ['work', '; did you mean worker?'],
+    ['wo', ''],
     ['', ''],
     ['x'.repeat(100_000), ''],
   ])('%.20s', (word, expected) => {
@@ -208,6 +210,75 @@ describe('the config', () => {
       ),
       { numRuns: 5_000 },
     );
+  });
+});
+
+describe('values that would have been passed over', () => {
+  const seam = (change: object) => ({
+    seam: {
+      rules: [{ name: 'a', source: 'o', key: 'id', since: 'at', expects: { key: 'payload.id' }, ...change }],
+    },
+  });
+  const drain = (kind: string, match: object = { queue: 'x.*' }) => ({ drain: { rules: [{ match, kind }] } });
+  const twice = seam({}).seam.rules.flatMap((rule) => [rule, rule]);
+  test.each<[unknown, string]>([
+    [Promise.resolve({ schema: 'x' }), 'config is not valid'],
+    [new Map([['schema', 'x']]), 'config is not valid'],
+    [{ worker: new Date(0) }, 'config.worker is not valid'],
+    [{ databaseUrl: 'X' }, 'did you mean databaseUrlEnv?'],
+    [{ databaseUrlEnv: 'db_url' }, 'in capitals'],
+    [{ worker: { kinds: { '': { maxRunning: 1 } } } }, 'the name "" in config.worker.kinds'],
+    [{ worker: { kinds: { ['k'.repeat(201)]: { maxRunning: 1 } } } }, 'a string of 1 to 200 characters'],
+    [
+      { worker: { retention: { kinds: { 'a\nb': { maxCount: 1 } } } } },
+      'the name "a\\nb" in config.worker.retention.kinds',
+    ],
+    [seam({ expects: [] }), 'config.seam.rules[0].expects is not valid. It must be a list of 1 to 10'],
+    [
+      seam({ expects: { key: 'id', matches: { 'Data.x': '1' } } }),
+      'the name "Data.x" in config.seam.rules[0].expects.matches',
+    ],
+    [{ seam: { rules: twice } }, 'config.seam.rules[1].name is not valid. It must be used once'],
+    [drain('order.{2}'), 'config.drain.rules[0].kind is not valid. It must be without {2}'],
+    [drain('order.{0}'), 'without {0}'],
+    [drain('{1}', { queue: 'x' }), 'a star in match'],
+    [drain('{queu}.x'), 'known are {queue}, {exchange}, {routingKey}, {type} and {1} to {1}'],
+    [{ drain: { groups: { a: { queues: ['x', 'x'] } } } }, 'without x, which is listed before'],
+    [{ serve: { contracts: [] } }, 'config.serve.contracts is not valid. It must be a list of 1 to 20'],
+    [
+      { serve: { targets: { 'queue:a': 'k', 'orders.work': 'k' } } },
+      'the name "orders.work" in config.serve.targets',
+    ],
+    [
+      { notify: { allowedNetworks: ['10.0.0.0/8', 'localhost'] } },
+      'config.notify.allowedNetworks[1] is not valid',
+    ],
+    [{ notify: { allowedNetworks: ['10.0.0.0/33'] } }, 'config.notify.allowedNetworks[0] is not valid'],
+  ])('%j', (value, line) => {
+    const error = failure(() => checkConfig(value));
+    expect(error).toMatchObject({ code: 'config-invalid', exitStatus: 2 });
+    expect(error.line).toContain(line);
+  });
+
+  test('a schema by its place, with what a name may be', () => {
+    const error = failure(() => checkConfig({ schema: 'Jobs' }));
+    expect(error.line).toMatch(/^config\.schema is not usable\. Use 1 to 63 of/);
+    expect(error).toMatchObject({ code: 'schema-invalid', exitStatus: 2 });
+  });
+
+  test('what is filled passes: names of parts, stars in the order of the patterns, other braces', () => {
+    const kinds = ['{queue}.{exchange}.{routingKey}.{type}', '{1}.{2}', '{"cmd":"sum"}'];
+    for (const kind of kinds)
+      expect(checkConfig(drain(kind, { exchange: 'a.*', routingKey: '*' }))).toBeTruthy();
+  });
+
+  test('a fingerprint as openssl prints it', () => {
+    const printed = Array.from({ length: 32 }, (_, n) => n.toString(16).padStart(2, '0').toUpperCase()).join(
+      ':',
+    );
+    const tls = { certFile: 'a', keyFile: 'b', caFile: 'c' };
+    const { serve } = checkConfig({ serve: { tls, keys: [{ name: 'a', certificate: printed }] } });
+    expect(serve?.keys?.[0]?.certificate).toBe(printed.replaceAll(':', '').toLowerCase());
   });
 });
 
