@@ -116,7 +116,10 @@ export const checkDrainConfig: Checker<DrainConfig> = (value, path) => {
     if (queues.length === 0) throw invalid(`${path}.groups.${group}.queues`, 'a list of at least one queue');
     for (const queue of queues) {
       if (seen.has(queue))
-        throw invalid(`${path}.groups.${group}.queues`, `without ${queue}, which is listed before`);
+        throw invalid(
+          `${path}.groups.${group}.queues`,
+          `without ${queue}, which is in two groups, or in one twice`,
+        );
       seen.add(queue);
     }
   }

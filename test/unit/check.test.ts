@@ -243,7 +243,10 @@ describe('values that would have been passed over', () => {
     [drain('order.{0}'), 'without {0}'],
     [drain('{1}', { queue: 'x' }), 'a star in match'],
     [drain('{queu}.x'), 'known are {queue}, {exchange}, {routingKey}, {type} and {1} to {1}'],
-    [{ drain: { groups: { a: { queues: ['x', 'x'] } } } }, 'without x, which is listed before'],
+    [
+      { drain: { groups: { a: { queues: ['x', 'x'] } } } },
+      'without x, which is in two groups, or in one twice',
+    ],
     [{ serve: { contracts: [] } }, 'config.serve.contracts is not valid. It must be a list of 1 to 20'],
     [
       { serve: { targets: { 'queue:a': 'k', 'orders.work': 'k' } } },
