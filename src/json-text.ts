@@ -348,8 +348,13 @@ export type PlainJson =
   | readonly PlainJson[]
   | { readonly [key: string]: PlainJson };
 
+/**
+ * What an object is as text. No stored text holds a NUL, so who writes text from data can tell that one was printed.
+ */
+export const PRINTED_OBJECT = '\u0000the data\u0000';
+
 /** No string key is inherited, so nothing is found that is not there; the symbol lets error messages name it. */
-const BARE: object = Object.create(null, { [Symbol.toPrimitive]: { value: () => 'the data' } });
+const BARE: object = Object.create(null, { [Symbol.toPrimitive]: { value: () => PRINTED_OBJECT } });
 
 export function plainObject<T>(): Record<string, T> {
   return Object.create(BARE) as Record<string, T>;

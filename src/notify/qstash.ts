@@ -171,8 +171,9 @@ async function callBack(
     method: payload.method ?? 'POST',
     sourceHeader: Object.fromEntries(Object.entries(payload.headers ?? {}).map(([k, v]) => [k, [v]])),
     sourceBody,
-    createdAt: job.createdAtMs,
-    notBefore: job.runAtMs,
+    // Whole milliseconds there; the database counts microseconds.
+    createdAt: Math.trunc(job.createdAtMs),
+    notBefore: Math.trunc(job.runAtMs),
   };
   const message = {
     url,

@@ -4,7 +4,7 @@
  * Pure: where templates come from is the source's business.
  */
 import Handlebars from 'handlebars';
-import { plainObject, readJson } from '../json-text.js';
+import { PRINTED_OBJECT, plainObject, readJson } from '../json-text.js';
 import {
   type Channel,
   DEFAULT_LOCALE,
@@ -201,6 +201,9 @@ class Compiler {
       if (error instanceof MessageError) throw error;
       throw new MessageError('render-failed', `${part}: ${explain(error)}`);
     }
+    // `{{address}}` where `{{address.city}}` was meant: nobody wants such a mail.
+    if (text.includes(PRINTED_OBJECT))
+      throw new MessageError('render-failed', `${part}: it prints an object where a text is wanted`);
     if (text.length > TEMPLATE_LIMITS.outputLength)
       throw new MessageError('render-failed', `${part}: the output is too long`);
     return text;
@@ -254,7 +257,7 @@ const templateInvalid = (part: Part, why: string): MessageError =>
 /** First line, and no more than names of what is missing. */
 function explain(error: unknown): string {
   const line = (error instanceof Error ? error.message : '').split('\n')[0] ?? '';
-  return line.slice(0, 200);
+  return line.replaceAll(PRINTED_OBJECT, 'the data').slice(0, 200);
 }
 
 const REFUSED_NODES = new Set(['PartialStatement', 'PartialBlockStatement', 'Decorator', 'DecoratorBlock']);

@@ -4,7 +4,7 @@
  */
 import type { Job } from '../jobs/job.js';
 import type { JobSearch } from '../jobs/operator-store.js';
-import { objectText, readJson, toPlain } from '../json-text.js';
+import { type ObjectNode, objectText, readJson, toPlain } from '../json-text.js';
 import { MessageError } from '../notify/message.js';
 import type { KeyedTemplate, TemplateVariant } from '../notify/templates.js';
 import {
@@ -119,6 +119,7 @@ function parseSend(type: Type, { body }: ShimRequest, context: ContractContext):
   if (to === undefined) throw new Refusal(400, 'invalid', `${RECIPIENT[type]} is a required property`);
   const variant = find(key, type, null, context);
   const data = fields.object('personalisation');
+  refuseFiles(data);
   const content = contentOf(render(variant, key, data === undefined ? {} : toPlain(data), context));
   const scheduledFor = fields.time('scheduled_for');
   const reference = fields.line('reference', 500);
@@ -189,6 +190,13 @@ function render(
   }
 }
 
+/** What `prepareUpload` makes; the service keeps such a file and prints a link to it. */
+function refuseFiles(data: ObjectNode | undefined): void {
+  for (const value of data?.members.values() ?? [])
+    if (value.type === 'object' && value.members.has('file'))
+      throw new Refusal(400, 'unsupported', 'Sending files by email is not served');
+}
+
 function contentOf({ subject, text, html }: TemplateVariant['parts']): Content {
   return { ...(subject === undefined ? {} : { subject }), body: text ?? html ?? '' };
 }
@@ -218,6 +226,7 @@ const ASKED: Readonly<Record<string, readonly Job['state'][]>> = {
 
 interface Listing extends List {
   readonly asked: string;
+  readonly kind: string | null;
 }
 
 const list = route<Listing>({
@@ -230,8 +239,9 @@ const list = route<Listing>({
       throw new Refusal(400, 'invalid', 'template_type is not one of [sms, email]');
     const states = status === undefined ? undefined : Object.hasOwn(ASKED, status) ? ASKED[status] : null;
     if (states === null) throw new Refusal(400, 'invalid', 'status is not one of those known');
+    const kind = type === undefined ? null : `notify.${type}`;
     const search: JobSearch = {
-      kindPrefix: type === undefined ? 'notify.' : `notify.${type}`,
+      kindPrefix: kind ?? 'notify.',
       sourcePrefix: SOURCE,
       ...(states === undefined ? {} : { states }),
       ...(reference === undefined ? {} : { reference }),
@@ -239,10 +249,11 @@ const list = route<Listing>({
       limit: PAGE,
     };
     const asked = new URLSearchParams(given).toString();
-    return { type: 'list', search, asked };
+    return { type: 'list', search, asked, kind };
   },
-  render(jobs, { asked }) {
-    const own = jobs.filter(({ source }) => source === SOURCE);
+  render(jobs, { asked, kind: wanted }) {
+    // By a reference all notifications are found that have it, whichever door and type they are of.
+    const own = jobs.filter(({ source, kind }) => source === SOURCE && kind === (wanted ?? kind));
     const current = `/v2/notifications${asked === '' ? '' : `?${asked}`}`;
     // A short page may have been cut; the service itself gives the link with every page that is not empty.
     const oldest = jobs.at(-1);
@@ -300,6 +311,8 @@ function showTemplate(path: string) {
       const { id: key = '', version } = params;
       if (version !== undefined && !/^[1-9]\d{0,8}$/.test(version)) return notFound();
       const variant = find(key, null, version === undefined ? null : Number(version), context);
+      // Of one that is not there yet, the template as it is now is what is found.
+      if (version !== undefined && (variant.version ?? 1) !== Number(version)) return notFound();
       return { type: 'list-template-versions', key, limit: 200, variant };
     },
     render(versions, { key, variant }) {
@@ -412,6 +425,7 @@ const preview = answerRoute({
     const key = params['id'] ?? '';
     const variant = find(key, null, null, context);
     const data = fields.object('personalisation');
+    refuseFiles(data);
     const parts = render(variant, key, data === undefined ? {} : toPlain(data), context);
     const answer = {
       id: key,

@@ -99,6 +99,33 @@ it('sms: by its number', async () => {
   });
 });
 
+it('of one reference: of the type that is asked for', async () => {
+  const send = { reference: 'ref-both', personalisation: { name: 'Ann', code: '17' } };
+  const mail = await client.sendEmail(TEMPLATE, 'ann@example.org', send);
+  const text = await client.sendSms(`${TEMPLATE.slice(0, -1)}b`, '+447700900002', send);
+  const listed = async (type?: string): Promise<string[]> =>
+    (await client.getNotifications(type, undefined, 'ref-both')).data.notifications.map(
+      ({ id }: { id: string }) => id,
+    );
+  expect(await listed('email')).toEqual([mail.data.id]);
+  expect(await listed('sms')).toEqual([text.data.id]);
+  expect(await listed()).toEqual([text.data.id, mail.data.id]);
+});
+
+it('a file, and an object where a text is wanted, are refused, nothing stored', async () => {
+  const before = await world.jobCount();
+  for (const [name, says] of [
+    [client.prepareUpload(Buffer.from('%PDF')), 'Sending files by email is not served'],
+    [{ first: 'Ann' }, 'prints an object'],
+  ]) {
+    const refused = await failure(client.sendEmail(TEMPLATE, 'a@example.org', { personalisation: { name } }));
+    expect(refused?.status).toBe(400);
+    expect(JSON.stringify(refused?.data)).toContain(says);
+    expect((await failure(client.previewTemplateById(TEMPLATE, { name })))?.status).toBe(400);
+  }
+  expect(await world.jobCount()).toBe(before);
+});
+
 it('templates: as they are, as they were, previewed', async () => {
   expect((await client.getTemplateById(TEMPLATE)).data).toMatchObject({
     id: TEMPLATE,
@@ -110,6 +137,13 @@ it('templates: as they are, as they were, previewed', async () => {
     version: 1,
     subject: 'Old {{name}}',
   });
+  for (const [key, version] of [
+    [TEMPLATE, 3],
+    ['order-shipped', 2],
+  ])
+    expect((await failure(client.getTemplateByIdAndVersion(key, version)))?.data.errors[0]?.error).toBe(
+      'NoResultFound',
+    );
   expect((await client.previewTemplateById(TEMPLATE, { name: 'Bo' })).data).toMatchObject({
     type: 'email',
     version: 2,

@@ -229,6 +229,7 @@ describe('retries and the dead letter queue', () => {
     const { messageId } = await client.publishJSON({ url: `${base}/ok`, body: 1, callback: `${base}/done` });
     const told = JSON.parse((await called('/done')).body);
     expect(told).toMatchObject({ status: 200, sourceMessageId: messageId });
+    for (const at of [told.createdAt, told.notBefore]) expect(at).toBe(Math.trunc(at));
     expect(Buffer.from(told.body, 'base64').toString()).toBe('{"seen":true}');
   });
 
