@@ -33,6 +33,8 @@ export const BROUGHT_BY: Readonly<Record<string, string>> = {
   finish_batch: '031_claims',
   reap: '031_claims',
   claim_many: '035_claim_open',
+  finish_of: '038_claim_in_place',
+  remove_of: '038_claim_in_place',
 };
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Every statement of a worker that looks for work, in the form of statements.ts: THE CLAIM, whose turn is next, who sleeps.
- * The claim itself is a function, migrations/035_claim_open.sql, because its plan must be pinned without session
+ * The claim itself is a function, migrations/038_claim_in_place.sql, because its plan must be pinned without session
  * state; `finishAndClaim` calls it. claim-store.ts is the only file that runs these.
  */
 import { claimedColumns } from './claimed.js';
@@ -17,7 +17,7 @@ export function createClaimStatements(schema: string) {
     /**
      * THE CLAIM. Leases up to $7 due jobs to worker $8 for $9 ms, at most $5[i] of kind $4[i], behind the floors $10 to $13.
      * $14: what kinds ask for beyond the usual; $15: a part of them from what has waited longest. Before that, running ->
-     * done for $1 to $3 as `finish` does (migrations/035_claim_open.sql).
+     * done for $1 to $3 as `finish` does (migrations/038_claim_in_place.sql).
      */
     finishAndClaim: `
 select id, payload as "payloadText", body, numbers, rest, finished

@@ -137,19 +137,52 @@ export class Run implements HandlerContext {
     throw new Snooze(delayMs);
   }
 
-  /** Runs the handler to its end. Never throws. */
-  async execute(kind: KindOptions): Promise<HandlerEnd> {
+  /** Runs the handler to its end; answers that at once where it does not wait for anything. Never throws, nor rejects. */
+  execute(kind: KindOptions): HandlerEnd | Promise<HandlerEnd> {
     this.begun = true;
     try {
-      const { headers, payloadText } = this.job;
-      const expiresAt = expiryOfOrigin(headers);
-      if (expiresAt !== undefined) await refuseExpiredAt(expiresAt, this.databaseNow);
-      const given: unknown = payloadText === null ? null : JSON.parse(payloadText);
-      const payload = kind.schema === undefined ? given : await parsed(kind.schema, given);
-      return { type: 'returned', value: await kind.handle(handed(this.job, payload), this) };
+      const expiresAt = expiryOfOrigin(this.job.headers);
+      if (kind.schema !== undefined || expiresAt !== undefined) return this.#checkAndExecute(kind, expiresAt);
+      const value = kind.handle(handed(this.job, this.#payload()), this);
+      // A promise for each job that needs none was a quarter of what this process allocates.
+      return isPromise(value) ? settled(value) : returned(value);
     } catch (error) {
       return { type: 'threw', error };
     }
+  }
+
+  async #checkAndExecute(kind: KindOptions, expiresAt: string | undefined): Promise<HandlerEnd> {
+    try {
+      if (expiresAt !== undefined) await refuseExpiredAt(expiresAt, this.databaseNow);
+      const payload =
+        kind.schema === undefined ? this.#payload() : await parsed(kind.schema, this.#payload());
+      return returned(await kind.handle(handed(this.job, payload), this));
+    } catch (error) {
+      return { type: 'threw', error };
+    }
+  }
+
+  #payload(): unknown {
+    const { payloadText } = this.job;
+    return payloadText === null ? null : JSON.parse(payloadText);
+  }
+}
+
+const NOTHING: HandlerEnd = { type: 'returned', value: undefined };
+
+const returned = (value: unknown): HandlerEnd =>
+  value === undefined ? NOTHING : { type: 'returned', value };
+
+/** As await sees it. */
+const isPromise = (value: unknown): value is PromiseLike<unknown> =>
+  ((typeof value === 'object' && value !== null) || typeof value === 'function') &&
+  typeof (value as { readonly then?: unknown }).then === 'function';
+
+async function settled(promise: PromiseLike<unknown>): Promise<HandlerEnd> {
+  try {
+    return returned(await promise);
+  } catch (error) {
+    return { type: 'threw', error };
   }
 }
 

@@ -18,6 +18,12 @@ export interface Completion extends Held {
 export const ids = (held: readonly Held[]): string => `{${held.map((h) => h.id).join(',')}}`;
 export const tokens = (held: readonly Held[]): string => `{${held.map((h) => h.leaseToken).join(',')}}`;
 
+/** The token of all of them when they came with one claim, as most do that end together; null otherwise. */
+export function sharedToken(held: readonly Held[]): string | null {
+  const token = held[0]?.leaseToken ?? null;
+  return held.every(({ leaseToken }) => leaseToken === token) ? token : null;
+}
+
 /**
  * By id, then by token: the statements look up what stands beside an id by its place (a job that is there twice counts
  * under its newer token), and two that lock the same rows in different orders deadlock, as an extension and a

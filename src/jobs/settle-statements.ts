@@ -58,6 +58,10 @@ select ${s}.finish($1, $2, $3) as ids`,
     finishBatch: `
 select ${s}.finish_batch($1, $2, $3) as ids`,
 
+    /** The same of jobs that came with one claim and have no results (migrations/038_claim_in_place.sql). */
+    finishOf: `
+select ${s}.finish_of($1, $2) as ids`,
+
     /** The same without the rows that somebody else holds. */
     finishFree: ending(
       `
@@ -86,6 +90,10 @@ call ${s}.finish_each($1, $2, $3, null)`,
     /** running -> done and gone at once: a row that nobody asks for again (settle.ts). Refused as finishBatch is. */
     removeSoon: `
 select ${s}.remove_soon($1, $2) as ids`,
+
+    /** The same of jobs that came with one claim; '*' for all of them. */
+    removeOf: `
+select ${s}.remove_of($1, $2) as ids`,
 
     /** The same without the rows that somebody else holds, also by a key that refers to them. */
     removeFree: ending(

@@ -3,7 +3,7 @@
  * rules. What becomes of a job is settle.ts's answer; which are written together, settler.ts's.
  */
 import { joinedIds, returnedIds, rows } from './answers.js';
-import { type Completion, completions, type Held, ids, inOrder, tokens } from './held.js';
+import { type Completion, completions, type Held, ids, inOrder, sharedToken, tokens } from './held.js';
 import type { Queryable } from './job.js';
 import type { RowNow } from './recheck.js';
 import { createSettleStatements } from './settle-statements.js';
@@ -27,15 +27,32 @@ const failures = (held: readonly Failure[]): string[][] => [
   held.map((h) => h.message),
 ];
 
-/** Ids of the completions that a statement wrote, which says '*' for all. */
-async function allOrSome(held: readonly Completion[], db: Queryable, text: string): Promise<string[]> {
-  const [answer] = await rows<{ ids: string | null }>(db, text, completions(held));
+/** Ids of those that a statement wrote, which says '*' for all. */
+async function allOrSome(
+  held: readonly Held[],
+  db: Queryable,
+  text: string,
+  values: unknown[],
+): Promise<string[]> {
+  const [answer] = await rows<{ ids: string | null }>(db, text, values);
   if (answer?.ids === '*') return held.map(({ id }) => id);
   return answer?.ids?.split(',') ?? [];
 }
 
 export function settleStore(schema: string) {
   const sql = createSettleStatements(schema);
+  const finishMany = (held: readonly Completion[], db: Queryable): Promise<string[]> => {
+    const token = sharedToken(held);
+    return token !== null && held.every(({ resultText }) => resultText === null)
+      ? allOrSome(held, db, sql.finishOf, [ids(held), token])
+      : allOrSome(held, db, sql.finishBatch, completions(held));
+  };
+  const removeMany = (held: readonly Held[], db: Queryable): Promise<string[]> => {
+    const token = sharedToken(held);
+    if (token !== null) return allOrSome(held, db, sql.removeOf, [ids(held), token]);
+    const mine = inOrder(held);
+    return joinedIds(db, sql.removeSoon, [ids(mine), tokens(mine)]);
+  };
   return {
     /** Ids whose lease was prolonged; those missing are held by somebody else just now, or lost. */
     extend(db: Queryable, held: readonly Held[], leaseMs: number) {
@@ -47,7 +64,7 @@ export function settleStore(schema: string) {
     async complete(db: Queryable, held: readonly Completion[], keeping = db): Promise<string[]> {
       const [first] = held;
       try {
-        if (first === undefined || held.length > 1) return await allOrSome(held, keeping, sql.finishBatch);
+        if (first === undefined || held.length > 1) return await finishMany(held, keeping);
         const values = [first.id, first.leaseToken, first.resultText];
         const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
         return answer?.written === true ? [first.id] : [];
@@ -67,13 +84,12 @@ export function settleStore(schema: string) {
 
     /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). Refused as complete is. */
     async completeAndRemove(db: Queryable, held: readonly Held[]): Promise<string[]> {
-      const mine = inOrder(held);
-      const values = [ids(mine), tokens(mine)];
       try {
-        return await joinedIds(db, sql.removeSoon, values);
+        return await removeMany(held, db);
       } catch (error) {
+        // A schema that is migrated later than its workers.
         if (!isOutOfReach(error)) throw error;
-        return joinedIds(db, sql.removeFree, values);
+        return this.completeAndRemoveFree(db, held);
       }
     },
 

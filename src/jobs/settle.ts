@@ -105,12 +105,14 @@ const text = (value: unknown, otherwise: string, maxLength: number): string =>
 const delay = (value: unknown): number | undefined =>
   typeof value === 'number' && !Number.isNaN(value) ? boundedDelayMs(value) : undefined;
 
+const NO_RESULT: Outcome = { type: 'complete', resultText: null };
+
 /**
  * The work is done whatever it returned: a result that cannot be stored (cyclic, a BigInt, too large, NUL inside) must
  * not make the job run again, so it is replaced by a note.
  */
 function complete(value: unknown): Outcome {
-  if (value === undefined || value === null) return { type: 'complete', resultText: null };
+  if (value === undefined || value === null) return NO_RESULT;
   let text: string | undefined;
   try {
     text = JSON.stringify(value);
