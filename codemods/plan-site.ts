@@ -122,9 +122,17 @@ function throughOf(read: ReadSite, analysis: Analysis): string[] {
   return [...changed].map((s) => `${memberName(s)} (${analysis.pathOf(s.getSourceFile())}:${lineOf(s)})`);
 }
 
+/** One that was declined has no rewrite any more: what would have changed follows from where it stands. */
+function howOf({ rewrite, transaction, pool }: ReadSite): 'moved' | 'replaced' | 'wrapped' {
+  if (rewrite?.how === 'wrap' || (rewrite === undefined && transaction === undefined && pool !== undefined))
+    return 'wrapped';
+  const isBehind = rewrite === undefined ? transaction?.position === 'after' : rewrite.how === 'move';
+  return isBehind ? 'moved' : 'replaced';
+}
+
 function delta(read: ReadSite, reader: SiteReader, analysis: Analysis): Delta {
   const { transaction, pool, publish } = read;
-  const how = read.rewrite?.how === 'wrap' ? 'wrapped' : read.rewrite?.how === 'move' ? 'moved' : 'replaced';
+  const how = howOf(read);
   const [first] = pool?.statements ?? [];
   const shared = read.shared
     ? [

@@ -314,7 +314,12 @@ export async function odd(id: number): Promise<string> {
   test('a choice leaves the others as they were, and never inside a new transaction', () => {
     const all = prepared.choose(() => true);
     expect(all.changes.map((c) => c.after)).toEqual(plan.changes.map((c) => c.after));
-    expect(prepared.choose(() => false).changes).toEqual([]);
+    const none = prepared.choose(() => false);
+    expect(none.changes).toEqual([]);
+    // Declined, they still say what could be lost.
+    const losses = (of: Plan) => of.sites.map(({ kind, delta }) => [kind, delta?.before]);
+    expect(losses(none)).toEqual(losses(plan));
+    expect(losses(none).flat(2).join()).toContain('committed by itself');
     const last = prepared.choose((site) => site.kind === 'order.counted');
     // The publish in front of it would stand between BEGIN and COMMIT.
     expect(last.changes).toEqual([]);
