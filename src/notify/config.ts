@@ -131,7 +131,7 @@ const network: Checker<string> = (value, path) => {
   return text;
 };
 
-const limits = object({
+const limitShape = object({
   maxPerSecond: integer(1, 100_000),
   maxBurst: integer(1, 100_000),
   maxPerRecipient: object({ count: integer(1, 100_000), windowMs: integer(1_000, 31 * 86_400_000) }, [
@@ -140,6 +140,12 @@ const limits = object({
   ]),
   breaker: object({ failures: integer(1, 1_000), openMs: integer(100, 86_400_000) }, ['failures', 'openMs']),
 });
+const limits: Checker<GateLimits> = (value, path) => {
+  const checked = limitShape(value, path);
+  if (checked.maxBurst !== undefined && checked.maxPerSecond === undefined)
+    throw invalid(`${path}.maxBurst`, 'given beside maxPerSecond');
+  return checked;
+};
 const channel = { onAmbiguous: oneOf('park', 'resend'), limits };
 const httpUrl = urlOf('http:', 'https:');
 

@@ -1,4 +1,5 @@
-/** Durations, the config's shape and its suggestions. */
+/** Durations, the config's shape and its suggestions, and that the page of the config names every key. */
+import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { parseDuration, suggestion } from '../../src/check.js';
@@ -256,6 +257,10 @@ describe('values that would have been passed over', () => {
       { notify: { allowedNetworks: ['10.0.0.0/8', 'localhost'] } },
       'config.notify.allowedNetworks[1] is not valid',
     ],
+    [
+      { notify: { webhook: { limits: { maxBurst: 5 } } } },
+      'maxBurst is not valid. It must be given beside maxPerSecond',
+    ],
     [{ notify: { allowedNetworks: ['10.0.0.0/33'] } }, 'config.notify.allowedNetworks[0] is not valid'],
   ])('%j', (value, line) => {
     const error = failure(() => checkConfig(value));
@@ -290,4 +295,47 @@ test('a key that must be there and is not is said to be missing, by its place', 
   const error = failure(() => checkConfig({ seam: { rules: [rule] } }));
   expect(error).toMatchObject({ code: 'config-invalid', exitStatus: 2 });
   expect(error.line).toBe('config.seam.rules[0].since is missing. Add it.');
+});
+
+test('the page of the config names every key', () => {
+  const page = readFileSync(new URL('../../docs/lookup/config.md', import.meta.url), 'utf8');
+  const rule = { name: 'r', source: 'o', key: 'id', since: 'at' };
+  // Each place with a key that nobody knows: the error lists those that are known.
+  const places: readonly ((odd: object) => unknown)[] = [
+    (odd) => odd,
+    (odd) => ({ worker: odd }),
+    (odd) => ({ worker: { kinds: { k: odd } } }),
+    (odd) => ({ worker: { kinds: { k: { rate: odd } } } }),
+    (odd) => ({ worker: { retention: odd } }),
+    (odd) => ({ worker: { retention: { default: odd } } }),
+    (odd) => ({ seam: odd }),
+    (odd) => ({ seam: { rules: [odd] } }),
+    (odd) => ({ seam: { rules: [{ ...rule, expects: odd }] } }),
+    (odd) => ({ drain: odd }),
+    (odd) => ({ drain: { groups: { g: odd } } }),
+    (odd) => ({ drain: { rules: [odd] } }),
+    (odd) => ({ drain: { rules: [{ match: odd }] } }),
+    (odd) => ({ serve: odd }),
+    (odd) => ({ serve: { keys: [odd] } }),
+    (odd) => ({ serve: { tls: odd } }),
+    (odd) => ({ notify: odd }),
+    (odd) => ({ notify: { email: odd } }),
+    (odd) => ({ notify: { email: { providers: [], ...odd } } }),
+    (odd) => ({ notify: { email: { provider: 'sendgrid', ...odd } } }),
+    (odd) => ({ notify: { sms: { provider: 'twilio', ...odd } } }),
+    (odd) => ({ notify: { push: odd } }),
+    (odd) => ({ notify: { webhook: { limits: odd } } }),
+    (odd) => ({ notify: { webhook: { limits: { maxPerRecipient: odd } } } }),
+    (odd) => ({ notify: { webhook: { limits: { breaker: odd } } } }),
+    (odd) => ({ notify: { statusEvents: odd } }),
+    (odd) => ({ notify: { qstash: odd } }),
+    (odd) => ({ relay: odd }),
+  ];
+  const known = places.flatMap((place) => {
+    const { hint } = failure(() => checkConfig(place({ zzzz: 1 })));
+    return /^Known keys: ([\w, ]+)\./.exec(hint)?.[1]?.split(', ') ?? [`nothing said of ${hint}`];
+  });
+  expect(known.length).toBeGreaterThan(100);
+  const code = (page.match(/`[^`]+`/g) ?? []).join(' ');
+  expect(known.filter((key) => !new RegExp(`\\b${key}\\b`).test(code))).toEqual([]);
 });
