@@ -8,6 +8,7 @@ import type { Transporter } from 'nodemailer';
 import { AMBIGUOUS, DeliveryError, FINAL, smtpFate } from '../../src/notify/fate.js';
 import { isHeaderText, isMailAddress, type Message, mailboxOf } from '../../src/notify/message.js';
 import type { Provider } from '../../src/notify/provider.js';
+import { tlsFailure } from '../../src/tls-failure.js';
 
 export interface SmtpOptions {
   /** smtp://user:password@host:port or smtps://… */
@@ -111,8 +112,12 @@ function countedStream(content: Buffer): { raw: Readable; handedOver(): boolean 
 }
 
 function failure(error: unknown, handedOver: boolean): DeliveryError {
-  const { responseCode, code } = error as { responseCode?: number; code?: string };
-  const what = responseCode === undefined ? (code ?? 'failure') : String(responseCode);
+  const given = error as { responseCode?: number; code?: string; originalCode?: string; message?: string };
+  const { responseCode, code } = given;
+  // The library calls every end of a socket ESOCKET and keeps what Node called it beside.
+  const cause = given.originalCode ?? code ?? 'failure';
+  const tls = tlsFailure({ code: cause, message: given.message })?.what;
+  const what = responseCode === undefined ? (tls ?? cause) : String(responseCode);
   return new DeliveryError(smtpFate({ responseCode, code }, handedOver), `SMTP ${what}`);
 }
 

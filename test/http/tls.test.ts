@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { createServer as createTlsServer } from 'node:tls';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { smtpProvider } from '../../adapters/providers/smtp.js';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
 import { translate } from '../../src/cli/failure.js';
 import { addressRules } from '../../src/notify/address.js';
@@ -80,6 +81,21 @@ describe('a connection that cannot be encrypted', () => {
     await expect(called).rejects.toMatchObject({
       fate: { type: 'transient' },
       message: expect.stringContaining(what),
+    });
+  });
+
+  it.each(cases)('%s: of a mail server, tried again later', async (server, what) => {
+    const provider = smtpProvider({ url: `smtps://127.0.0.1:${ports[server]}`, from: 'a@example.org' });
+    const message = {
+      id: '1',
+      channel: 'email',
+      to: 'ann@example.org',
+      parts: { subject: 's', text: 't' },
+    } as const;
+    const sent = provider.deliver(message, { idempotencyKey: '1', signal: AbortSignal.timeout(60_000) });
+    await expect(sent).rejects.toMatchObject({
+      fate: { type: 'transient' },
+      message: expect.stringContaining(`SMTP ${what}`),
     });
   });
 
