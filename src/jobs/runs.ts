@@ -156,13 +156,16 @@ export class Runs {
     // Asked by one that ended at once, and was begun here.
     if (this.#beginning) return;
     this.#beginning = true;
-    while (this.#ahead.size > 0 && !this.#closed && this.freeSlots(performance.now()) > 0) {
-      const run = this.#ahead.next();
-      if (run === undefined) break;
-      this.#executing.add(run);
-      this.#execute(run);
+    try {
+      while (this.#ahead.size > 0 && !this.#closed && this.freeSlots(performance.now()) > 0) {
+        const run = this.#ahead.next();
+        if (run === undefined) return;
+        this.#executing.add(run);
+        this.#execute(run);
+      }
+    } finally {
+      this.#beginning = false;
     }
-    this.#beginning = false;
   }
 
   /** Others may have what waits for a slot. */
