@@ -3,6 +3,7 @@
  * topology.ts's to say. Absent numbers stay null: right after a start the API answers without them.
  */
 import { UnbrokerError } from '../../src/errors.js';
+import { tlsFailure } from '../../src/tls-failure.js';
 import type { BindingInfo, ExchangeInfo, QueueInfo, Topology } from './topology.js';
 
 const TIMEOUT_MS = 10_000;
@@ -48,28 +49,35 @@ export interface ConnectedPublisher {
   readonly published: number;
 }
 
+/** `absent`: why there is none, as half a sentence. */
+export type ManagementAnswer = { readonly management: Management } | { readonly absent: string };
+
 /**
  * The API behind `url` (`http://user:password@host:15672`), or why there is none for this user: a broker without the
  * plugin is normal.
  */
-export async function askManagement(
-  url: string,
-): Promise<{ readonly management: Management } | { readonly absent: string }> {
+export async function askManagement(url: string): Promise<ManagementAnswer> {
   const get = getter(url);
+  const { host } = new URL(url);
   let tags: string[];
   try {
     const { tags: given } = (await get('/api/whoami')) as { tags?: unknown };
     // A list since 3.9, before that one text.
     tags = Array.isArray(given) ? given.map(String) : String(given ?? '').split(',');
   } catch (error) {
-    const refused = error instanceof UnbrokerError && / 40[13]$/.test(error.message);
-    return {
-      absent: refused
-        ? 'the management API refuses this user: grant it the monitoring tag (rabbitmqctl set_user_tags <user> monitoring)'
-        : 'no management API answers: set RABBITMQ_MANAGEMENT_URL, or RABBITMQCTL to how rabbitmqctl is run',
-    };
+    return { absent: whyAbsent(error, host) };
   }
   return { management: openManagement(get, tags) };
+}
+
+function whyAbsent(error: unknown, host: string): string {
+  if (error instanceof UnbrokerError && / 40[13]$/.test(error.message))
+    return `the management API at ${host} refuses this user: check its password, and grant it the monitoring tag (rabbitmqctl set_user_tags <user> monitoring)`;
+  const tls = tlsFailure(error);
+  if (tls !== null) return `no encrypted connection to the management API at ${host}: ${tls.what}`;
+  const { code } = ((error as { cause?: unknown } | null)?.cause ?? {}) as { code?: unknown };
+  const what = typeof code === 'string' ? ` (${code})` : '';
+  return `no management API answers at ${host}${what}: set RABBITMQ_MANAGEMENT_URL, or RABBITMQCTL to how rabbitmqctl is run`;
 }
 
 /** The same, where the reason does not matter. */

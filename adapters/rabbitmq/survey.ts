@@ -8,7 +8,7 @@ import { type Broker, connectBroker } from './broker.js';
 import { checkSameCluster, ctlDelayed, ctlTopology, ctlVhosts, type RunCtl } from './ctl.js';
 import type { DelayedEntry, DelayedTable } from './delayed-table.js';
 import type { DrainConfig, Rules } from './drain-config.js';
-import { askManagement, isDelaying, type Management } from './management.js';
+import { askManagement, isDelaying, type Management, type ManagementAnswer } from './management.js';
 import {
   type GroupPlan,
   groupObstacles,
@@ -50,7 +50,7 @@ export async function survey(options: SurveyOptions): Promise<Survey> {
     const answer = await askManagement(options.managementUrl);
     const management = 'management' in answer ? answer.management : null;
     if (ctl !== undefined) await checkSameCluster(ctl, broker.cluster);
-    const topology = await readTopology(broker, management, ctl, options.config);
+    const topology = await readTopology(broker, answer, ctl, options.config);
     const plan = planDrain(topology, options.config, options.rules);
     return {
       ...plan,
@@ -72,14 +72,15 @@ export async function survey(options: SurveyOptions): Promise<Survey> {
 
 async function readTopology(
   broker: Broker,
-  management: Management | null,
+  answer: ManagementAnswer,
   ctl: RunCtl | undefined,
   config: DrainConfig,
 ): Promise<Topology> {
+  const management = 'management' in answer ? answer.management : null;
   const byShell = ctl === undefined ? undefined : () => ctlTopology(ctl, broker.vhost);
   const seen = await (management?.topology(broker.vhost) ?? byShell?.());
   const named = Object.values(config.groups ?? {}).flatMap((group) => group.queues);
-  if (seen === undefined && named.length === 0) throw blind();
+  if (seen === undefined && named.length === 0) throw blind('absent' in answer ? answer.absent : '');
   const known = new Map((seen?.queues ?? []).map((queue) => [queue.name, queue]));
   for (const name of named) if (!known.has(name)) known.set(name, unknownQueue(name));
   if (known.size > MAX_QUEUES) throw tooMany(known.size);
@@ -253,12 +254,12 @@ export function draftConfig(plan: SurveyPlan): DrainConfig {
   return { groups: Object.fromEntries(groups) };
 }
 
-function blind(): UnbrokerError {
+function blind(absent: string): UnbrokerError {
   return new UnbrokerError(
     'survey-blind',
-    'Without the management API or rabbitmqctl nothing lists the queues',
+    `Nothing lists the queues: rabbitmqctl is not named, and ${absent}`,
     {
-      hint: 'Set RABBITMQ_MANAGEMENT_URL or RABBITMQCTL, or name the queues in the config: drain: { groups: { work: { queues: [...] } } }.',
+      hint: 'Mend that, or name the queues in the config: drain: { groups: { work: { queues: [...] } } }.',
       exitStatus: EXIT.badInput,
     },
   );

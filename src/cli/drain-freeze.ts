@@ -1,6 +1,6 @@
 /** What `unbroker drain freeze` and `thaw` do: stop publishers without losing a message, and let them go again. */
 import { type Admin, ctlAdmin, managementAdmin } from '../../adapters/rabbitmq/admin.js';
-import { type Broker, connectBroker, managementUrlOf } from '../../adapters/rabbitmq/broker.js';
+import { type Broker, connectBroker } from '../../adapters/rabbitmq/broker.js';
 import { ctlCommand } from '../../adapters/rabbitmq/ctl.js';
 import {
   type FreezeResult,
@@ -15,6 +15,7 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, printable } from './context.js';
 import { chooseGroups } from './drain-run.js';
 import { lookAround, refuseSecrets } from './drain-survey.js';
+import { managementAddress } from './management-url.js';
 import { print, printJson, table } from './output.js';
 
 export interface FreezeCommandOptions {
@@ -115,7 +116,7 @@ const BACK = {
 } as const;
 
 async function adminOf(amqpUrl: string, broker: Broker): Promise<Admin | null> {
-  const url = process.env['RABBITMQ_MANAGEMENT_URL'] || managementUrlOf(amqpUrl);
+  const url = managementAddress(amqpUrl);
   const shell = process.env['RABBITMQCTL'];
   return (await managementAdmin(url)) ?? (shell ? await ctlAdmin(ctlCommand(shell), broker.vhost) : null);
 }

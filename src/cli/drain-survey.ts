@@ -1,11 +1,11 @@
 /** What `unbroker drain survey` does: every queue of the virtual host in a table that a person reads. */
-import { managementUrlOf } from '../../adapters/rabbitmq/broker.js';
 import { ctlCommand } from '../../adapters/rabbitmq/ctl.js';
 import { compileRules, type Rules } from '../../adapters/rabbitmq/drain-config.js';
 import { draftConfig, preflight, type Survey, survey } from '../../adapters/rabbitmq/survey.js';
 import type { GroupPlan, QueuePlan } from '../../adapters/rabbitmq/topology.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import { type Context, printable } from './context.js';
+import { managementAddress } from './management-url.js';
 import { print, printJson, table } from './output.js';
 
 /** The survey, with what a drain needs besides. */
@@ -14,7 +14,7 @@ export async function lookAround(context: Context): Promise<{ seen: Survey; rule
   const config = context.config.drain ?? {};
   const rules = compileRules(config.rules);
   const amqpUrl = context.amqpUrl();
-  const managementUrl = process.env['RABBITMQ_MANAGEMENT_URL'] || managementUrlOf(amqpUrl);
+  const managementUrl = managementAddress(amqpUrl);
   const shell = process.env['RABBITMQCTL'];
   const ctl = shell ? ctlCommand(shell) : undefined;
   return { seen: await survey({ amqpUrl, managementUrl, config, rules, ctl }), rules, amqpUrl };

@@ -1,5 +1,4 @@
 /** What `unbroker drain undo` does: gives untouched jobs of the chosen groups back to their queues and prints the books. */
-import { managementUrlOf } from '../../adapters/rabbitmq/broker.js';
 import { compileRules } from '../../adapters/rabbitmq/drain-config.js';
 import { findManagement, type Management } from '../../adapters/rabbitmq/management.js';
 import { type Survey, survey } from '../../adapters/rabbitmq/survey.js';
@@ -11,6 +10,7 @@ import { type Context, printable } from './context.js';
 import { createProgress } from './drain-progress.js';
 import { refuseSecrets } from './drain-survey.js';
 import { hearEnd } from './end-signals.js';
+import { managementAddress } from './management-url.js';
 import { print, printJson, table } from './output.js';
 import { rateOption } from './whole-option.js';
 
@@ -83,7 +83,7 @@ export async function lookIfPossible(
   context: Context,
   amqpUrl: string,
 ): Promise<{ seen: Survey | null; management: Management | null }> {
-  const managementUrl = process.env['RABBITMQ_MANAGEMENT_URL'] || managementUrlOf(amqpUrl);
+  const managementUrl = managementAddress(amqpUrl);
   const config = context.config.drain ?? {};
   try {
     const seen = await survey({ amqpUrl, managementUrl, config, rules: compileRules(config.rules) });

@@ -67,7 +67,12 @@ async function distinct(): Promise<number> {
 describe('survey', () => {
   test('a table for a person, one JSON object for a program', async () => {
     await fill(3);
-    const { code, stdout } = await run(['survey']);
+    // With what a URL that was copied from a call of the API ends with.
+    const { managementUrl } = world.vhost;
+    const { code, stdout } = await run(
+      ['survey'],
+      managementUrl === null ? {} : { RABBITMQ_MANAGEMENT_URL: `${managementUrl}/api/` },
+    );
     expect(code).toBe(0);
     expect(stdout).toMatch(/work\s+│ classic │ main │ 3/);
     const json = answer((await run(['survey', '--json'])).stdout);
@@ -79,10 +84,14 @@ describe('survey', () => {
 
   test('without the management API it needs names, and says what it does not see', async () => {
     const blind = { RABBITMQ_MANAGEMENT_URL: 'http://127.0.0.1:1' };
-    expect(await run(['survey'], blind)).toMatchObject({
-      code: 2,
-      stderr: expect.stringContaining('[survey-blind]'),
-    });
+    const [unseen, odd] = await Promise.all([
+      run(['survey'], blind),
+      run(['survey'], { RABBITMQ_MANAGEMENT_URL: 'canary:15672' }),
+    ]);
+    expect(unseen).toMatchObject({ code: 2, stderr: expect.stringContaining('[survey-blind]') });
+    expect(unseen.stderr).toContain('no management API answers at 127.0.0.1:1: set');
+    expect(odd).toMatchObject({ code: 2, stderr: expect.stringContaining('[management-url-invalid]') });
+    expect(odd.stderr).not.toContain('canary');
     configure({ drain: { groups: { jobs: { queues: ['work'] } } } });
     const { code, stdout } = await run(['survey'], blind);
     expect(code).toBe(0);

@@ -9,6 +9,7 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { smtpProvider } from '../../adapters/providers/smtp.js';
 import { connectBroker } from '../../adapters/rabbitmq/broker.js';
+import { askManagement } from '../../adapters/rabbitmq/management.js';
 import { translate } from '../../src/cli/failure.js';
 import { addressRules } from '../../src/notify/address.js';
 import { post } from '../../src/notify/post.js';
@@ -82,6 +83,12 @@ describe('a connection that cannot be encrypted', () => {
       fate: { type: 'transient' },
       message: expect.stringContaining(what),
     });
+  });
+
+  it.each(cases)('%s: of the management API, by its host', async (server, what) => {
+    const answer = await askManagement(`https://u:canary@localhost:${ports[server]}`);
+    expect(answer).toEqual({ absent: expect.stringContaining(`at localhost:${ports[server]}: ${what}`) });
+    expect(JSON.stringify(answer)).not.toContain('canary');
   });
 
   it.each(cases)('%s: of a mail server, tried again later', async (server, what) => {
