@@ -71,8 +71,8 @@ const schemaName: Checker<string> = (value, path) => {
     quoteSchema(name);
   } catch (error) {
     if (!(error instanceof UnbrokerError)) throw error;
-    const { code, hint, exitStatus } = error;
-    throw new UnbrokerError(code, `${path} is not usable`, { hint, exitStatus });
+    const { hint, exitStatus } = error;
+    throw new UnbrokerError('schema-invalid', `${path} is not usable`, { hint, exitStatus });
   }
   return name;
 };
