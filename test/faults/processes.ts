@@ -34,6 +34,7 @@ export async function bundled(name: string): Promise<string> {
 export class Supervised {
   #process: StartedProcess;
   #ended = false;
+  #killed: StartedProcess | undefined;
   /** Ends so far, whoever caused them. */
   deaths = 0;
   /** Those that it caused itself: an error that nobody caught. */
@@ -60,10 +61,9 @@ export class Supervised {
     void started.exit.then(({ code, signal }) => {
       if (this.#ended) return;
       this.deaths += 1;
-      if (signal === null && code !== 0) {
-        this.crashes += 1;
-        process.stderr.write(`ended with ${code}: ${started.stderr.slice(-2_000)}\n`);
-      }
+      if (signal === null && code !== 0) this.crashes += 1;
+      if (started !== this.#killed)
+        process.stderr.write(`ended with ${signal ?? code}, unasked: ${started.stderr.slice(-2_000)}\n`);
       this.#process = this.#start();
     });
     return started;
@@ -71,6 +71,7 @@ export class Supervised {
 
   /** SIGKILL; the next one starts by itself. */
   async kill(): Promise<void> {
+    this.#killed = this.#process;
     await this.#process.kill('SIGKILL');
   }
 
