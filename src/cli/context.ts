@@ -41,6 +41,8 @@ export interface Context {
   migratedPool(max?: number): Promise<pg.Pool>;
   /** A connection of its own to listen on: DATABASE_DIRECT_URL past a pooler, else the database URL. */
   listen(): Promise<pg.Client>;
+  /** Where it would listen. Throws `database-url-invalid`, `tls-unreadable`. */
+  listenUrl(): string;
   /** AMQP URL from the environment. Throws `amqp-url-missing`. */
   amqpUrl(): string;
   /** True when it is set, well or not. */
@@ -117,8 +119,9 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
       await checkSchema(opened, schema);
       return opened;
     },
+    listenUrl: () => listenUrl(config),
     async listen() {
-      const connectionString = process.env['DATABASE_DIRECT_URL'] ?? databaseUrl(config);
+      const connectionString = listenUrl(config);
       const client = new pg.Client({
         connectionString,
         connectionTimeoutMillis: 5_000,
@@ -152,8 +155,13 @@ export function createPool(connectionString: string, max: number, log: Log): pg.
   return pool;
 }
 
-function databaseUrl(config: Config): string {
-  const name = config.databaseUrlEnv ?? 'DATABASE_URL';
+function listenUrl(config: Config): string {
+  return process.env['DATABASE_DIRECT_URL'] ? databaseUrlOf('DATABASE_DIRECT_URL') : databaseUrl(config);
+}
+
+const databaseUrl = (config: Config): string => databaseUrlOf(config.databaseUrlEnv ?? 'DATABASE_URL');
+
+function databaseUrlOf(name: string): string {
   const url = urlFrom(name, ['postgres:', 'postgresql:'], 'database', 'postgres://localhost/app');
   checkTlsFiles(new URL(url).searchParams, name);
   return url;

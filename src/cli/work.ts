@@ -45,6 +45,8 @@ export function workCommand(): Command {
 async function work(context: Context, options: WorkOptions): Promise<number> {
   const { graceMs = DEFAULT_GRACE_MS, ...settings } = workerSettings(context, options);
   const handlers = await loadHandlers(context);
+  // A worker that cannot listen goes on by polling: a wrong URL would be a line in its log.
+  if (options.listen) context.listenUrl();
   const pool = await context.migratedPool(CONNECTIONS);
   const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0 };
   const names = { complete: 'done', retry: 'retried', snooze: 'snoozed', discard: 'dead' } as const;

@@ -217,8 +217,21 @@ describe.concurrent('the database', () => {
       'Check host and port',
     ],
     ['no such socket', 'postgres:///d?host=/nonexistent', 1, 'server-unreachable', 'Check host and port'],
+    [
+      'a CA file that is not there',
+      `postgres://u:${CANARY}@127.0.0.1:1/d?sslmode=verify-full&sslrootcert=/nonexistent.crt`,
+      2,
+      'tls-unreadable',
+      'The file that sslrootcert in DATABASE_URL names',
+    ],
   ])('%s', async ([_name, url, status, code, line]) => {
     expectRefusal(await unbroker(['jobs', 'stats'], { DATABASE_URL: url }), status, code, line);
+  });
+
+  test('the address to listen on, before a worker begins', async () => {
+    // With a kind to serve, and no broker that it would have to reach.
+    const env = { AMQP_URL: 'amqp://127.0.0.1:1', DATABASE_DIRECT_URL: `${CANARY}:5432` };
+    expectRefusal(await unbroker(['work'], env), 2, 'database-url-invalid', 'DATABASE_DIRECT_URL is not');
   });
 
   test('sslmode=disable to another machine is warned of, to this one it is not', async () => {

@@ -30,12 +30,25 @@ describe('foreign errors', () => {
     [withCode('57014'), 'statement-cut-short', 1],
     [withCode('DEPTH_ZERO_SELF_SIGNED_CERT'), 'tls-refused', 2],
     [new Error('The server does not support SSL connections'), 'tls-refused', 2],
+    [new Error('SECURITY WARNING: Using sslmode=verify-ca requires specifying a CA'), 'tls-refused', 2],
     [withCode('23505', 'Key (email)=(ann@example.org) already exists'), 'unexpected', 1],
     [new TypeError('x of undefined'), 'unexpected', 1],
   ])('%s', (error, code, exitStatus) => {
     const known = translate(error);
     expect(known).toMatchObject({ code, exitStatus, cause: error });
     expect(known.line).not.toContain('ann@example.org');
+  });
+
+  test.each([
+    ['no pg_hba.conf entry for host "::1", user "u", database "d", no encryption', 'sslmode=verify-full'],
+    ['no pg_hba.conf entry for host "::1", user "u", database "d", SSL off', 'sslmode=verify-full'],
+    ['no pg_hba.conf entry for host "::1", user "u", database "d", SSL encryption', 'pg_hba.conf'],
+    ['role "u" is not permitted to log in', 'Check user and password'],
+  ])('%s', (message, hint) => {
+    const known = translate(withCode('28000', message));
+    expect(known).toMatchObject({ code: 'database-login-refused', exitStatus: 2 });
+    expect(known.hint).toContain(hint);
+    expect(known.hint.includes('sslmode')).toBe(hint.includes('sslmode'));
   });
 
   test.each([undefined, null, 'text', 7, {}, { code: 7 }])('%j, which is no error', (thrown) => {
