@@ -41,7 +41,14 @@ export interface RunsOptions {
 }
 
 /** A provider that says when to come again is there. */
-const asksForLater = (end: HandlerEnd): boolean => end.type === 'threw' && end.error instanceof RetryAfter;
+function asksForLater(end: HandlerEnd): boolean {
+  try {
+    return end.type === 'threw' && end.error instanceof RetryAfter;
+  } catch {
+    // A handler may throw anything, a revoked proxy too.
+    return false;
+  }
+}
 
 const NOT_STARTED: HandlerEnd = { type: 'threw', error: new LeaseLost() };
 

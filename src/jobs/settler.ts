@@ -59,7 +59,7 @@ const MAX_RIDE_MS = 20;
 export class Settler {
   #queue: Settlement[] = [];
   /** Completions that wait for the next claim. */
-  #riders: Settlement[] = [];
+  readonly #riders: Settlement[] = [];
   #ride: NodeJS.Timeout | undefined;
   /** Each writes batch after batch until the queue is empty. */
   readonly #lanes = new Set<{ ended?: Promise<void> }>();
@@ -110,9 +110,8 @@ export class Settler {
   /** Those that go with the claim that is about to be sent. The caller says what became of them: `wrote` or `putBack`. */
   take(): Settlement[] {
     this.#endRide();
-    const riders = this.#withoutExpired(this.#riders);
-    this.#riders = [];
-    return riders;
+    // Out of the list first: what begins in the place of an expired one may end at once, and rides with the next claim.
+    return this.#withoutExpired(this.#riders.splice(0));
   }
 
   /** A claim that took these along has answered, with the ids that were written; the others are asked for by themselves. */

@@ -4,7 +4,11 @@
  */
 import pg from 'pg';
 import { afterAll, beforeEach, expect, test } from 'vitest';
+import { Run } from '../../src/jobs/handler.js';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
+import type { Settlement } from '../../src/jobs/settlement.js';
+import { Settler } from '../../src/jobs/settler.js';
+import { SILENT } from '../../src/log.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
@@ -69,6 +73,34 @@ test('jobs that end while claims go on are written with the next one, those of a
     return asked.includes('claim something');
   });
   await worker.close();
+});
+
+test('what begins in the place of an end that came too late, and ends at once, is written with the next claim', async () => {
+  await db.put('a', [1, 2]);
+  const [late, next] = (await db.claim('a')) as [ClaimedJob, ClaimedJob];
+  const completed = (job: ClaimedJob, deadlineAt: number): Settlement => ({
+    run: new Run(job, deadlineAt, SILENT, db.store, db.pool),
+    outcome: { type: 'complete', resultText: null },
+  });
+  const settled: [string, boolean][] = [];
+  const settler: Settler = new Settler({
+    ...{ store: db.store, db: db.pool, removes: () => false, claimsSoon: () => true },
+    onSettled: ({ run }, written) => {
+      settled.push([run.job.id, written]);
+      if (!written) settler.push(completed(next, Number.POSITIVE_INFINITY));
+    },
+    onError: (error) => {
+      throw error;
+    },
+  });
+  settler.push(completed(late, performance.now()));
+  expect(settler.take()).toEqual([]);
+  await settler.drained();
+  expect(settled).toEqual([
+    [late.id, false],
+    [next.id, true],
+  ]);
+  expect(settler.pending).toBe(0);
 });
 
 test('a row that somebody holds keeps its own end waiting, and no claim for long', async () => {

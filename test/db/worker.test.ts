@@ -208,18 +208,24 @@ describe('outcomes', () => {
     const revoked = Proxy.revocable({}, {});
     revoked.revoke();
     const [id] = (await db.put('a', [1], { maxAttempts: 1 })) as [string];
+    const [again] = (await db.put('a', [1], { maxAttempts: 2 })) as [string];
     const fail = (): never => {
       throw new Error('the log is full');
     };
     const worker = work({
       log: { debug: fail, info: fail, warn: fail, error: fail },
       handlers: {
-        a: () => {
-          throw revoked.proxy;
+        a: {
+          retryPolicy: { type: 'fixed', delayMs: 600_000 },
+          handle: () => {
+            throw revoked.proxy;
+          },
         },
       },
     });
     expect((await untilState(id, 'dead')).errors).toHaveLength(1);
+    await worker.untilEnded(2);
+    expect(await db.job(again)).toMatchObject({ state: 'ready', errors: [{ name: 'Error' }] });
     expect(worker.running).toBe(0);
   });
 });
