@@ -2,12 +2,15 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
+import { warnOfReadOnly } from '../../src/cli/read-only.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { createMetrics } from '../../src/jobs/worker-metrics.js';
+import { SILENT } from '../../src/log.js';
 import { startCli } from '../support/cli.js';
 import { parseExposition, sampleOf } from '../support/exposition.js';
 import { jobsDatabase } from '../support/jobs.js';
+import type { StartedProcess } from '../support/processes.js';
 import { until } from '../support/until.js';
 import { startWorker } from '../support/workers.js';
 
@@ -105,14 +108,7 @@ test('a lost database takes the gauges away and says so; its return brings them 
 
 /** Starts a verb with --metrics-port 0; where it serves them. */
 async function startWatched(...args: string[]) {
-  return startWatchedOn(db.url, ...args);
-}
-
-async function startWatchedOn(databaseUrl: string, ...args: string[]) {
-  const child = startCli([...args, '--metrics-port', '0'], {
-    cwd: folder,
-    env: { DATABASE_URL: databaseUrl },
-  });
+  const child = startCli([...args, '--metrics-port', '0'], { cwd: folder, env: { DATABASE_URL: db.url } });
   const url = await until(
     'it says where',
     () => /"listening":"(http:\/\/127\.0\.0\.1:\d+)\/metrics"/.exec(child.stderr)?.[1],
@@ -121,14 +117,45 @@ async function startWatchedOn(databaseUrl: string, ...args: string[]) {
   return { child, url };
 }
 
-test('unbroker serve counts its answers by route, never by path', async () => {
+/** From now on sessions that begin may only read, until the answer is called or the test ends; it ends those of the commands. */
+async function noWrites(): Promise<() => Promise<void>> {
+  const session = await db.session();
+  await session.query(`alter database ${db.name} set default_transaction_read_only = on`);
+  const allow = async (): Promise<void> => {
+    await session.query(`alter database ${db.name} reset default_transaction_read_only`);
+    await session.query(
+      `select pg_terminate_backend(pid) from pg_stat_activity
+       where datname = current_database() and application_name = 'unbroker'`,
+    );
+  };
+  onTestFinished(allow);
+  return allow;
+}
+
+/** What it says at its start, and that it is not ready, nor says so before. */
+async function expectNotReady(child: StartedProcess, url: string, meanwhile: string): Promise<void> {
+  const said = `the database takes no writes; until it does ${meanwhile}. `;
+  await until('it says so', () => child.stderr.includes(said));
+  expect(child.stderr.split('\n').find((line) => line.includes(said))).toMatch(/"level":40.*DATABASE_URL/);
+  for (let times = 0; times < 5; times += 1) expect((await fetch(`${url}/readyz`)).status).toBe(503);
+}
+
+const untilReady = (url: string) =>
+  until('it is ready', async () => (await fetch(`${url}/readyz`)).status === 200);
+
+test('unbroker serve: not ready while the database takes no writes; counts its answers by route, never by path', async () => {
   writeFileSync(join(folder, 'unbroker.config.json'), '{}');
+  const allowWrites = await noWrites();
   const { child, url } = await startWatched('serve', '--port', '0');
   try {
+    await expectNotReady(child, url, 'nothing is accepted');
     const api = await until('it listens', () => /listening on (\S+)/.exec(child.stdout)?.[1]);
+    expect((await fetch(`${api}/readyz`)).status).toBe(503);
+    expect((await fetch(`${api}/livez`)).status).toBe(200);
+    await allowWrites();
+    for (const at of [url, api]) await untilReady(at);
     await fetch(`${api}/v1/secret-path/4711`);
     await fetch(`${api}/v1/secret-path/4712`, { method: 'DELETE' });
-    await fetch(`${api}/livez`);
     const text = await (await fetch(`${url}/metrics`)).text();
     expect(text).not.toContain('secret-path');
     expect(parseExposition(text).get('unbroker_http_requests_total')?.samples).toEqual([
@@ -144,13 +171,17 @@ test('unbroker serve counts its answers by route, never by path', async () => {
   }
 });
 
-test('unbroker work serves them, and whether it is ready', async () => {
+test('unbroker work: not ready while the database takes no writes; then it is, and serves what it did', async () => {
   writeFileSync(join(folder, 'unbroker.config.json'), '{"handlers": "./handlers.mjs"}');
   writeFileSync(join(folder, 'handlers.mjs'), 'export default { ok: async () => null };');
-  await db.put('ok', [1, 2]);
+  const allowWrites = await noWrites();
   const { child, url } = await startWatched('work', '--no-listen');
   try {
-    await until('it is ready', async () => (await fetch(`${url}/readyz`)).status === 200);
+    // Nothing is due: the worker's own questions are all answered.
+    await expectNotReady(child, url, 'no job is run');
+    await allowWrites();
+    await untilReady(url);
+    await db.put('ok', [1, 2]);
     const text = await until('both are done', async () => {
       const answer = await fetch(`${url}/metrics`);
       expect(answer.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
@@ -171,33 +202,9 @@ test('unbroker work serves them, and whether it is ready', async () => {
   }
 });
 
-test.each([
-  { name: 'serve', args: ['serve', '--port', '0'], meanwhile: 'nothing is accepted' },
-  { name: 'work', args: ['work', '--no-listen'], meanwhile: 'no job is run' },
-])(
-  'unbroker $name on a database that takes no writes says so at its start, and is not ready',
-  async ({ args, meanwhile }) => {
-    writeFileSync(join(folder, 'unbroker.config.json'), '{"handlers": "./handlers.mjs"}');
-    writeFileSync(join(folder, 'handlers.mjs'), 'export default { none: async () => null };');
-    const readOnly = new URL(db.url);
-    readOnly.searchParams.set('options', '-c default_transaction_read_only=on');
-    const { child, url } = await startWatchedOn(readOnly.href, ...args);
-    try {
-      const said = `the database takes no writes; until it does ${meanwhile}. `;
-      await until('it says so', () => child.stderr.includes(said));
-      expect(child.stderr.split('\n').find((line) => line.includes(said))).toMatch(
-        /"level":40.*DATABASE_URL/,
-      );
-      // Nothing is due: the worker's own questions are all answered.
-      for (let times = 0; times < 5; times += 1) expect((await fetch(`${url}/readyz`)).status).toBe(503);
-      if (args[0] === 'serve') {
-        const api = await until('it listens', () => /listening on (\S+)/.exec(child.stdout)?.[1]);
-        expect((await fetch(`${api}/readyz`)).status).toBe(503);
-        expect((await fetch(`${api}/livez`)).status).toBe(200);
-      }
-    } finally {
-      child.signal('SIGTERM');
-      await child.waitForExit(90_000);
-    }
-  },
-);
+test('of a database that does not answer nobody says that it takes no writes', async () => {
+  const warn = vi.fn();
+  const query = () => Promise.reject(new Error('terminating connection'));
+  await warnOfReadOnly({ ...SILENT, warn }, { query }, 'nothing happens');
+  expect(warn).not.toHaveBeenCalled();
+});
