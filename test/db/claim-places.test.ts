@@ -103,3 +103,18 @@ test.each([
   expect(await db.states()).toMatchObject({ ready: 1 });
   expect(await db.store[write](db.pool, first)).toEqual([]);
 });
+
+// The last, since it takes functions away.
+test('on the schema before, too, ends of one claim are refused while somebody holds one of the rows', async () => {
+  await db.pool.query('drop function unbroker.finish_of, unbroker.remove_of');
+  await db.put('a', [1, 2, 3]);
+  const ended = (await db.claim('a')).map(completion);
+  const holder = await db.session();
+  await holder.query('begin');
+  await holder.query('select from unbroker.jobs where id = $1 for update', [ended[1]?.id]);
+  await expect(db.store.complete(db.pool, ended)).rejects.toMatchObject({ code: '55P03' });
+  await holder.query('rollback');
+  expect(await db.store.complete(db.pool, ended.slice(1))).toEqual(ended.slice(1).map(({ id }) => id));
+  expect(await db.store.completeAndRemove(db.pool, ended.slice(0, 1))).toEqual([ended[0]?.id]);
+  expect(await db.states()).toEqual({ done: 2 });
+});
