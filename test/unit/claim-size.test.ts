@@ -121,9 +121,16 @@ test('over a slow way a claim asks for what comes within seconds, and goes on do
     expect(claim).toBeLessThanOrEqual(4);
   }
   expect(asked(pace, 12, { a: MIB }).at(-1)).toBe(16);
-  const short = new ClaimPace(2_000, 200);
-  asked(short, 6, { a: 20 });
-  expect(asked(short, 2, { a: 20 }, ['a'], () => 4_000)).toEqual([1_000, 500]);
+  const middling = new ClaimPace(2_000, 200);
+  asked(middling, 6, { a: 400 });
+  expect(asked(middling, 2, { a: 400 }, ['a'], () => 4_000)).toEqual([1_000, 500]);
+});
+
+test('what takes as long however few it brings is no slow way: short jobs are claimed by the hundred', () => {
+  for (const length of [0, 20, 400]) {
+    const pace = new ClaimPace(2_000, 200);
+    expect(Math.min(...asked(pace, 50, { a: length }, ['a'], () => 5_000))).toBeGreaterThanOrEqual(100);
+  }
 });
 
 test('a claim that brings nothing teaches nothing', () => {
