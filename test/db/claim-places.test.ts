@@ -27,7 +27,7 @@ from (
     `update unbroker.jobs set payload = '"moved"' returning id::text, ctid::text as place`,
   );
   const { rows } = await looking.query('fetch all from looked');
-  expect(rows).toEqual(moved.rows);
+  expect(rows).toEqual(expect.arrayContaining(moved.rows));
   expect(rows.map((row) => (row as { id: string }).id)).toEqual(ids);
   await looking.query('rollback');
 });
@@ -114,7 +114,8 @@ test('on the schema before, too, ends of one claim are refused while somebody ho
   await holder.query('select from unbroker.jobs where id = $1 for update', [ended[1]?.id]);
   await expect(db.store.complete(db.pool, ended)).rejects.toMatchObject({ code: '55P03' });
   await holder.query('rollback');
-  expect(await db.store.complete(db.pool, ended.slice(1))).toEqual(ended.slice(1).map(({ id }) => id));
+  const others = ended.slice(1);
+  expect([...(await db.store.complete(db.pool, others))].sort()).toEqual(others.map(({ id }) => id).sort());
   expect(await db.store.completeAndRemove(db.pool, ended.slice(0, 1))).toEqual([ended[0]?.id]);
   expect(await db.states()).toEqual({ done: 2 });
 });
