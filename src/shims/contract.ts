@@ -3,6 +3,7 @@
  * `render` turns the core's result into the old answer; both are pure. It knows neither the HTTP framework nor SQL.
  */
 
+import { EXIT, UnbrokerError } from '../errors.js';
 import type { Job } from '../jobs/job.js';
 import type { JsonNode } from '../json-text.js';
 import type { Renderer } from '../notify/templates.js';
@@ -116,7 +117,7 @@ export function defineContract(contract: Contract): Contract {
   for (const { method, path } of contract.routes) {
     if (!/^(\/(:?[a-z][a-zA-Z0-9-]*))+(\/\*)?$/.test(path))
       throw new TypeError(`contract ${contract.name}: ${method} ${path} is not a path`);
-    const key = `${method} ${path.replace(/:[^/]+/g, ':')}`;
+    const key = routeKey(method, path);
     if (seen.has(key)) throw new TypeError(`contract ${contract.name}: ${method} ${path} comes twice`);
     seen.add(key);
   }
@@ -125,6 +126,32 @@ export function defineContract(contract: Contract): Contract {
     if (!names.has(name))
       throw new TypeError(`contract ${contract.name}: ${name} is described and not there`);
   return contract;
+}
+
+/** Two with the same cannot be told apart by a request. */
+const routeKey = (method: string, path: string): string => `${method} ${path.replace(/:[^/]+/g, ':')}`;
+
+const OWN_ROUTES = ['/livez', '/readyz', '/openapi.json'];
+
+/** Throws `contract-invalid` (exit 2): of a route that two have, only one could be asked. */
+export function refuseSharedRoutes(contracts: readonly Contract[]): void {
+  const owners = new Map(OWN_ROUTES.map((path) => [routeKey('GET', path), 'the server']));
+  for (const { name, routes } of contracts) {
+    for (const { method, path } of routes) {
+      const key = routeKey(method, path);
+      const owner = owners.get(key);
+      if (owner !== undefined)
+        throw new UnbrokerError(
+          'contract-invalid',
+          `${method} ${path} is a route of ${name} and of ${owner}`,
+          {
+            hint: 'Name one of them in serve.contracts, once, or give the route of yours another path.',
+            exitStatus: EXIT.badInput,
+          },
+        );
+      owners.set(key, name);
+    }
+  }
 }
 
 export function inScope(job: Job, scope: Scope): boolean {

@@ -15,7 +15,7 @@ import { createTemplateTable } from '../notify/template-table.js';
 import { createSchedules } from '../schedules.js';
 import { type ApiKey, digestOf } from './auth.js';
 import type { KeyConfig, ServeConfig } from './config.js';
-import type { Contract, ContractContext } from './contract.js';
+import { type Contract, type ContractContext, refuseSharedRoutes } from './contract.js';
 import { Core, type CorePool } from './core.js';
 import { govukNotifyContract } from './govuk-notify.js';
 import { qstashContracts } from './qstash/index.js';
@@ -52,7 +52,7 @@ const BUILT_IN: Readonly<Record<string, readonly Contract[]>> = {
 const PRUNE_EVERY_MS = 60_000;
 const PRUNE_BATCH = 1_000;
 
-/** Throws UnbrokerError: key-missing, keys-needed, templates-missing, tls-unreadable. `host` is where it will listen. */
+/** Throws UnbrokerError: contract-invalid, key-missing, keys-needed, templates-missing, tls-unreadable. `host` is where it will listen. */
 export function createShims(options: ShimsOptions, host: string): ShimServer {
   const { pool, store, serve, log, environment = process.env } = options;
   const keys = (serve.keys ?? []).map((key) => readKey(key, environment));
@@ -62,11 +62,13 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
   ];
   const requests = createRequests(store.schema);
   const rendering = renderingOf(options);
+  const contracts = [
+    ...(serve.contracts ?? ['trio']).flatMap((name) => BUILT_IN[name] ?? []),
+    ...(options.contracts ?? []),
+  ];
+  refuseSharedRoutes(contracts);
   const server = createShimServer({
-    contracts: [
-      ...(serve.contracts ?? ['trio']).flatMap((name) => BUILT_IN[name] ?? []),
-      ...(options.contracts ?? []),
-    ],
+    contracts,
     context: contextOf(options, kinds, rendering),
     core: new Core({
       pool,

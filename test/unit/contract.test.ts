@@ -10,6 +10,7 @@ import {
   jsonResponse,
   problem,
   Refusal,
+  refuseSharedRoutes,
   route,
 } from '../../src/shims/contract.js';
 import { limitOf, parseTime } from '../../src/shims/fields.js';
@@ -65,6 +66,23 @@ describe('defineContract', () => {
       expect(() => contractOf(...paths)).toThrow(TypeError);
     },
   );
+  it('refuses two contracts with one route, and the routes of the server', () => {
+    const [one, other, own] = [
+      contractOf(['GET', '/a/:id']),
+      contractOf(['GET', '/a/:key']),
+      contractOf(['GET', '/livez']),
+    ];
+    expect(() => refuseSharedRoutes([one, contractOf(['POST', '/a/:id'], ['GET', '/a/b'])])).not.toThrow();
+    const refused = (...contracts: Contract[]) =>
+      expect(() => refuseSharedRoutes(contracts)).toThrow(
+        expect.objectContaining({
+          code: 'contract-invalid',
+          exitStatus: 2,
+          message: expect.stringContaining('is a route of test'),
+        }),
+      );
+    for (const contracts of [[one, other], [one, one], [own]]) refused(...contracts);
+  });
   it('knows a refusal by its mark, also one from another copy', () => {
     expect(isRefusal(new Refusal(400, 'a', 'b'))).toBe(true);
     expect(isRefusal(Object.assign(new Error('x'), { type: 'refusal', status: 400 }))).toBe(true);
