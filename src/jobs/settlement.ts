@@ -45,6 +45,21 @@ export function completionsOf(taken: readonly Settlement[]): Completion[] {
   return taken.map((settlement) => rowOf(settlement) as Completion);
 }
 
+/** Below that a statement more costs as much as one token for all of them saves. */
+const MANY = 100;
+
+/**
+ * How many of a queue are written next, of `most`: not the beginning of a claim's jobs when it can be left for the next time.
+ * Jobs that came with one claim are ended for less (held.ts), and whoever once cut one would cut each that follows.
+ */
+export function ofWholeClaims(queue: readonly Settlement[], most: number): number {
+  const left = queue[most]?.run.job.leaseToken;
+  if (left === undefined || most < MANY) return Math.min(queue.length, most);
+  let whole = most;
+  while (whole > 0 && queue[whole - 1]?.run.job.leaseToken === left) whole -= 1;
+  return whole === 0 ? most : whole;
+}
+
 /** The same outcome with no text of a handler's in it; null when there is none already. */
 export function withoutText(outcome: Outcome): Outcome | null {
   switch (outcome.type) {

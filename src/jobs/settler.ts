@@ -15,6 +15,7 @@ import {
   FREE,
   isInTransaction,
   isRefusal,
+  ofWholeClaims,
   rowOf,
   type Settlement,
   type StoreWrite,
@@ -174,7 +175,7 @@ export class Settler {
     this.#starting -= 1;
     let backoffMs = FIRST_BACKOFF_MS;
     while (this.#queue.length > 0 && !this.#closed) {
-      const taken = this.#withoutExpired(this.#queue.splice(0, this.#take));
+      const taken = this.#withoutExpired(this.#queue.splice(0, ofWholeClaims(this.#queue, this.#take)));
       const left = await this.#write(taken);
       if (left.length > 0) {
         this.#queue.unshift(...left);
