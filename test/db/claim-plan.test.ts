@@ -42,7 +42,8 @@ test('no index tells what a claim changes: its update writes none, and stays in 
   expect(rows[0]).toEqual({ all: 50, hot: 50 });
 });
 
-const CLAIM = `unbroker.finish_and_claim('{}', '{}', null, $1, $2, $3, $4, 'w', interval '1 minute')`;
+const CLAIM = `select count(*)::int as rows from unbroker.finish_and_claim('{}', '{}', null, $1, $2, $3, $4, 'w', '1 minute')`;
+const CLAIM_MANY = `select sum(n)::int as rows from unbroker.claim_many($1, $2, $3, $4, 'w', '1 minute')`;
 
 interface Cost {
   readonly rows: number;
@@ -51,11 +52,16 @@ interface Cost {
 }
 
 /** Claims in this session, its cached plan included, and counts pages. */
-async function claimCost(session: Session, kinds: readonly string[], total: number): Promise<Cost> {
+async function claimCost(
+  session: Session,
+  kinds: readonly string[],
+  total: number,
+  claim = CLAIM,
+): Promise<Cost> {
   const values = [kinds, kinds.map(() => total), kinds.map(() => false), total];
   let rows = 0;
   const buffers = await ownPages(session, async () => {
-    const answer = await session.query(`select count(*)::int as rows from ${CLAIM}`, values);
+    const answer = await session.query(claim, values);
     ({ rows } = answer.rows[0] as { rows: number });
   });
   return { rows, buffers };
@@ -81,13 +87,16 @@ describe('a session whose plan was made on the empty, freshly vacuumed table', (
     await db.pool.query('vacuum analyze unbroker.jobs');
     session = await db.session();
     // More often than the planner needs to settle for a generic plan.
-    for (let i = 0; i < 7; i += 1) expect((await claimCost(session, ['a'], 10)).rows).toBe(0);
+    for (let i = 0; i < 7; i += 1) {
+      expect((await claimCost(session, ['a'], 10)).rows).toBe(0);
+      expect((await claimCost(session, ['a'], 10, CLAIM_MANY)).rows).toBe(0);
+    }
   });
 
   test.each([500, 2_000, 20_000, 40_000])('claims ten of %i with few pages', async (count) => {
     await addReady(count);
-    for (let i = 0; i < 3; i += 1) {
-      const { rows, buffers } = await claimCost(session, ['a'], 10);
+    for (const claim of [CLAIM, CLAIM_MANY, CLAIM, CLAIM_MANY]) {
+      const { rows, buffers } = await claimCost(session, ['a'], 10, claim);
       expect(rows).toBe(10);
       expect(buffers).toBeLessThan(allowed(10));
     }
@@ -111,6 +120,7 @@ describe('settings that talk the planner out of indexes', () => {
   test.each([
     ['dear random pages', 'random_page_cost = 10000'],
     ['no index scans', 'enable_indexscan = off', 'enable_indexonlyscan = off'],
+    ['no scans by place', 'enable_tidscan = off'],
     ['no nested loops', 'enable_nestloop = off'],
     ['custom plans', 'plan_cache_mode = force_custom_plan'],
     [
@@ -133,7 +143,7 @@ describe('settings that talk the planner out of indexes', () => {
     const session = await db.session();
     for (const setting of settings) await session.query(`set ${setting}`);
     for (let i = 0; i < 6; i += 1) {
-      const { rows, buffers } = await claimCost(session, ['a', 'b'], 10);
+      const { rows, buffers } = await claimCost(session, ['a', 'b'], 10, i < 3 ? CLAIM : CLAIM_MANY);
       expect(rows).toBe(10);
       expect(buffers).toBeLessThan(allowed(10));
     }
@@ -141,12 +151,12 @@ describe('settings that talk the planner out of indexes', () => {
   });
 
   /** Compiling costs 187 ms a claim and planning anew some of it; neither shows in pages. */
-  test('the function pins what costs time and not pages', async () => {
-    const { rows } = await db.pool.query(
-      `select proconfig from pg_proc where oid = 'unbroker.finish_and_claim'::regproc`,
-    );
+  test.each(['finish_and_claim', 'claim_many'])('%s pins what costs time and not pages', async (name) => {
+    const { rows } = await db.pool.query('select proconfig from pg_proc where oid = $1::regproc', [
+      `unbroker.${name}`,
+    ]);
     expect(rows[0].proconfig).toEqual(
-      expect.arrayContaining(['jit=off', 'plan_cache_mode=force_generic_plan']),
+      expect.arrayContaining(['jit=off', 'plan_cache_mode=force_generic_plan', 'enable_tidscan=on']),
     );
   });
 
