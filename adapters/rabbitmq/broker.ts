@@ -397,7 +397,8 @@ function connectError(error: unknown, host: string): UnbrokerError {
     });
   }
   const tls = tlsFailure(error);
-  if (tls !== null) {
+  // A broker that is starting may break off a handshake: that can heal. A certificate does not change by itself.
+  if (tls !== null && tls.kind !== 'handshake') {
     return new UnbrokerError('tls-refused', `No encrypted connection to the broker at ${host}: ${tls.what}`, {
       hint:
         tls.kind === 'plain' ? 'Name its TLS port (5671 as a rule) in AMQP_URL, or write amqp://.' : tls.hint,
@@ -405,7 +406,7 @@ function connectError(error: unknown, host: string): UnbrokerError {
       cause: error,
     });
   }
-  const detail = typeof code === 'string' ? code : 'no AMQP answer';
+  const detail = tls?.what ?? (typeof code === 'string' ? code : 'no AMQP answer');
   return new UnbrokerError('amqp-unreachable', `The broker at ${host} cannot be reached (${detail})`, {
     hint: 'Check that it runs and that AMQP_URL names it; what was imported so far is safe, run again to go on.',
     cause: error,

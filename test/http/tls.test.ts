@@ -74,6 +74,15 @@ describe('a connection that cannot be encrypted', () => {
     expect(line).not.toContain('canary');
   });
 
+  it('a handshake that a broker breaks off, as one does that is starting: to be tried again', async () => {
+    const internalError = Buffer.from('15030300020250', 'hex');
+    const port = await listening(createServer((socket) => socket.end(internalError)));
+    await expect(connectBroker(`amqps://u:p@localhost:${port}`)).rejects.toMatchObject({
+      code: 'amqp-unreachable',
+      message: expect.stringContaining('the two could not agree (ERR_SSL_'),
+    });
+  });
+
   it.each(cases)('%s: of a URL that is called, tried again later', async (server, what) => {
     const called = post({
       ...{ url: `https://localhost:${ports[server]}/`, body: '{}', headers: {} },
