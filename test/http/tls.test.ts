@@ -77,7 +77,7 @@ describe('a connection that cannot be encrypted', () => {
   it('a handshake that a broker breaks off, as one does that is starting: to be tried again', async () => {
     const internalError = Buffer.from('15030300020250', 'hex');
     const port = await listening(createServer((socket) => socket.end(internalError)));
-    await expect(connectBroker(`amqps://u:p@localhost:${port}`)).rejects.toMatchObject({
+    await expect(connectBroker(`amqps://u:p@127.0.0.1:${port}`)).rejects.toMatchObject({
       code: 'amqp-unreachable',
       message: expect.stringContaining('the two could not agree (ERR_SSL_'),
     });
