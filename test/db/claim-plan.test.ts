@@ -90,6 +90,11 @@ describe('a session whose plan was made on the empty, freshly vacuumed table', (
     for (let i = 0; i < 7; i += 1) {
       expect((await claimCost(session, ['a'], 10)).rows).toBe(0);
       expect((await claimCost(session, ['a'], 10, CLAIM_MANY)).rows).toBe(0);
+      // With something to take back: its statements are planned one after the other.
+      await addReady(1, 'b');
+      expect((await claimCost(session, ['b'], 1)).rows).toBe(1);
+      await db.expire();
+      expect((await session.query('select from unbroker.reap(10)')).rows).toHaveLength(1);
     }
   });
 
@@ -100,6 +105,15 @@ describe('a session whose plan was made on the empty, freshly vacuumed table', (
       expect(rows).toBe(10);
       expect(buffers).toBeLessThan(allowed(10));
     }
+  });
+
+  test('and takes ten of them back', async () => {
+    await db.expire();
+    const buffers = await ownPages(session, async () => {
+      expect((await session.query('select from unbroker.reap(10)')).rows).toHaveLength(10);
+    });
+    // Of each it reads the claim, too, and what is left of it.
+    expect(buffers).toBeLessThan(3 * allowed(10));
   });
 
   test('and two hundred and fifty of them, and of a kind that has none', async () => {
