@@ -57,9 +57,12 @@ export function createEnqueue(
   { prepared }: EnqueueClientOptions = {},
 ): EnqueueClient {
   const store = enqueueStore(schema);
-  /** The same connection where it may keep plans. */
-  const keeping = async (tx: Queryable): Promise<Queryable | undefined> =>
-    (prepared ?? (await isDirect(tx))) ? new Prepared(tx) : undefined;
+  /** The same connection where it may keep plans; known at once, but for its second call. */
+  const keeping = (tx: Queryable): Queryable | undefined | Promise<Queryable | undefined> => {
+    const kept = (direct: boolean): Queryable | undefined => (direct ? new Prepared(tx) : undefined);
+    const direct = prepared ?? isDirect(tx);
+    return typeof direct === 'boolean' ? kept(direct) : direct.then(kept);
+  };
   return {
     async enqueue(
       tx: Queryable,
@@ -72,7 +75,8 @@ export function createEnqueue(
           ? jobOf(kind, payload, options)
           : await prepareChecked({ ...options, kind, payload });
       try {
-        return await store.enqueue(tx, job, await keeping(tx));
+        const kept = keeping(tx);
+        return await store.enqueue(tx, job, kept instanceof Promise ? await kept : kept);
       } catch (error) {
         throw behind(error, schema);
       }

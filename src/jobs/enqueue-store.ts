@@ -81,6 +81,11 @@ async function returnedId(db: Queryable, text: string, values: unknown[]): Promi
   return (await rows<{ id: string | null }>(db, text, values))[0]?.id ?? null;
 }
 
+/** Of a statement that always inserts. */
+async function insertedId(db: Queryable, text: string, values: unknown[]): Promise<Enqueued> {
+  return { id: (await returnedId(db, text, values)) as string, inserted: true };
+}
+
 function storable(error: { readonly name: string; readonly message: string }) {
   return {
     name: storableText(error.name, 100),
@@ -108,14 +113,14 @@ export function enqueueStore(schema: string) {
   /** When a connection was last told that no worker sleeps. */
   const nobodySleptAt = new WeakMap<Queryable, number>();
 
-  /** Its id. Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
-  const insertPlain = async (db: Queryable, keeping: Queryable, values: unknown[]): Promise<string> => {
+  /** Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
+  const insertPlain = async (db: Queryable, keeping: Queryable, values: unknown[]): Promise<Enqueued> => {
     const now = performance.now();
     const told = now - (nobodySleptAt.get(db) ?? Number.NEGATIVE_INFINITY) < LOOK_EVERY_MS;
-    const text = told ? sql.insertUnseen : sql.insertPlain;
-    const [row] = await rows<{ id: string; woke?: boolean | null }>(keeping, text, values);
-    if (row?.woke === null) nobodySleptAt.set(db, now);
-    return row?.id as string;
+    const answer = await keeping.query(told ? sql.insertUnseen : sql.insertPlain, values);
+    const { id, woke } = answer.rows[0] as { readonly id: string; readonly woke?: boolean | null };
+    if (woke === null) nobodySleptAt.set(db, now);
+    return { id, inserted: true };
   };
 
   return {
@@ -124,20 +129,17 @@ export function enqueueStore(schema: string) {
      * statements, so no function has to. Only for those that do not read the table: what is planned while it is empty is a
      * scan of all of it, and stays.
      */
-    async enqueue(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {
-      if (job.dedupeKey === undefined) {
-        const plain = isPlain(job);
-        const values = plain
-          ? [job.kind, job.payloadText, job.priority ?? null, json(job.headers)]
-          : single(job);
-        const id =
-          keeping === undefined
-            ? await returnedId(db, plain ? sql.enqueuePlain : sql.enqueue, values)
-            : plain
-              ? await insertPlain(db, keeping, values)
-              : await returnedId(keeping, sql.insertOne, values);
-        return { id: id as string, inserted: true };
-      }
+    enqueue(db: Queryable, job: PreparedJob, keeping?: Queryable): Promise<Enqueued> {
+      if (job.dedupeKey !== undefined) return this.enqueueOnce(db, job, keeping);
+      if (!isPlain(job))
+        return insertedId(keeping ?? db, keeping === undefined ? sql.enqueue : sql.insertOne, single(job));
+      const values = [job.kind, job.payloadText, job.priority ?? null, json(job.headers)];
+      return keeping === undefined
+        ? insertedId(db, sql.enqueuePlain, values)
+        : insertPlain(db, keeping, values);
+    },
+
+    async enqueueOnce(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {
       const values = [...single(job), job.dedupeKey];
       const id =
         keeping === undefined
@@ -147,7 +149,7 @@ export function enqueueStore(schema: string) {
       const first = await returnedId(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
       if (first !== null) return { id: first, inserted: false };
       // Gone between the two statements (pruned): one more try inserts it.
-      if (maxTries > 1) return this.enqueue(db, job, keeping, maxTries - 1);
+      if (maxTries > 1) return this.enqueueOnce(db, job, keeping, maxTries - 1);
       throw new UnbrokerError('dedupe-unsettled', 'The dedupe key was taken and gone three times in a row', {
         hint: 'Enqueue again; if it stays, look for a job that prunes finished rows at once.',
       });

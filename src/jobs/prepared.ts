@@ -43,12 +43,12 @@ export function isUnusable(error: unknown): boolean {
 export class Prepared implements Queryable {
   constructor(private readonly tx: Queryable) {}
 
-  async query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
-    try {
-      return await (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
-    } catch (error) {
+  /** Answers with the driver's own promise: each one more around it was felt in a caller's transaction. */
+  query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
+    const asked = (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
+    asked.then(undefined, (error) => {
       if (isUnusable(error)) forgetsPlans(this.tx);
-      throw error;
-    }
+    });
+    return asked;
   }
 }
