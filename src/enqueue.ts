@@ -58,8 +58,8 @@ export function createEnqueue(
 ): EnqueueClient {
   const store = enqueueStore(schema);
   /** The same connection where it may keep plans; known at once, but for its second call. */
-  const keeping = (tx: Queryable): Queryable | undefined | Promise<Queryable | undefined> => {
-    const kept = (direct: boolean): Queryable | undefined => (direct ? new Prepared(tx) : undefined);
+  const keeping = (tx: Queryable): Prepared | undefined | Promise<Prepared | undefined> => {
+    const kept = (direct: boolean): Prepared | undefined => (direct ? new Prepared(tx) : undefined);
     const direct = prepared ?? isDirect(tx);
     return typeof direct === 'boolean' ? kept(direct) : direct.then(kept);
   };

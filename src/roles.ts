@@ -24,7 +24,7 @@ export interface Need {
 /** What a caller says about a job. Not its state, its attempts, its lease: nobody forges a job that is done. */
 const ENQUEUED = [
   ...['id', 'kind', 'payload', 'body', 'content_type', 'run_at', 'priority', 'max_attempts', 'dedupe_key'],
-  ...['ordering_key', 'headers', 'source', 'retry_policy'],
+  ...['ordering_key', 'headers', 'source', 'retry_policy', 'checked'],
 ];
 
 const WORKED = ['select', 'insert', 'update', 'delete'] as const;

@@ -6,6 +6,8 @@ import { UnbrokerError } from '../errors.js';
 import { joinedIds, json, returnedIds, rows } from './answers.js';
 import { createEnqueueStatements } from './enqueue-statements.js';
 import { type Enqueued, type Json, LIMITS, type PreparedJob, type Queryable } from './job.js';
+import type { Prepared } from './prepared.js';
+import type { Texts } from './row-query.js';
 import { storableText } from './text.js';
 
 /** A new job whose input is bytes. */
@@ -110,17 +112,36 @@ export function enqueueStore(schema: string) {
     job.orderingKey ?? null,
   ];
 
-  /** When a connection was last told that no worker sleeps. */
-  const nobodySleptAt = new WeakMap<Queryable, number>();
+  /** What a connection was told: when last that no worker sleeps, and whether it may say that its rows are checked. */
+  const told = new WeakMap<Queryable, { nobodySleptAt: number; mayCheck: boolean }>();
 
   /** Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
-  const insertPlain = async (db: Queryable, keeping: Queryable, values: unknown[]): Promise<Enqueued> => {
+  const insertPlain = async (db: Queryable, keeping: Prepared, job: PreparedJob): Promise<Enqueued> => {
+    const { kind, payloadText, priority = 0, headers } = job;
+    let known = told.get(db);
     const now = performance.now();
-    const told = now - (nobodySleptAt.get(db) ?? Number.NEGATIVE_INFINITY) < LOOK_EVERY_MS;
-    const answer = await keeping.query(told ? sql.insertUnseen : sql.insertPlain, values);
-    const { id, woke } = answer.rows[0] as { readonly id: string; readonly woke?: boolean | null };
-    if (woke === null) nobodySleptAt.set(db, now);
-    return { id, inserted: true };
+    const seen = known !== undefined && now - known.nobodySleptAt < LOOK_EVERY_MS;
+    const first = known?.mayCheck !== true;
+    const bare = !first && priority === 0 && headers === undefined;
+    const later = seen ? sql.insertPlainUnseen : sql.insertPlain;
+    let row: Texts | null;
+    try {
+      row = await (bare
+        ? keeping.row(seen ? sql.insertBareUnseen : sql.insertBare, [kind, payloadText])
+        : keeping.row(first ? sql.insertFirst : later, [kind, payloadText, String(priority), json(headers)]));
+    } catch (error) {
+      // As pg does with its own: the stack that leads to the socket says nothing of who enqueued.
+      if (error instanceof Error) Error.captureStackTrace(error);
+      throw error;
+    }
+    const [id, woke, mayCheck] = row as Texts;
+    if (known === undefined) {
+      known = { nobodySleptAt: Number.NEGATIVE_INFINITY, mayCheck: false };
+      told.set(db, known);
+    }
+    if (first) known.mayCheck = mayCheck === 'true';
+    if (woke === null) known.nobodySleptAt = now;
+    return { id: id as string, inserted: true };
   };
 
   return {
@@ -129,14 +150,13 @@ export function enqueueStore(schema: string) {
      * statements, so no function has to. Only for those that do not read the table: what is planned while it is empty is a
      * scan of all of it, and stays.
      */
-    enqueue(db: Queryable, job: PreparedJob, keeping?: Queryable): Promise<Enqueued> {
+    enqueue(db: Queryable, job: PreparedJob, keeping?: Prepared): Promise<Enqueued> {
       if (job.dedupeKey !== undefined) return this.enqueueOnce(db, job, keeping);
       if (!isPlain(job))
         return insertedId(keeping ?? db, keeping === undefined ? sql.enqueue : sql.insertOne, single(job));
+      if (keeping !== undefined) return insertPlain(db, keeping, job);
       const values = [job.kind, job.payloadText, job.priority ?? null, json(job.headers)];
-      return keeping === undefined
-        ? insertedId(db, sql.enqueuePlain, values)
-        : insertPlain(db, keeping, values);
+      return insertedId(db, sql.enqueuePlain, values);
     },
 
     async enqueueOnce(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {

@@ -4,6 +4,7 @@
  */
 import { forgetsPlans } from './direct.js';
 import type { Queryable } from './job.js';
+import { RowQuery, type Texts, takesRowQueries } from './row-query.js';
 
 /** pg's query with a name: it prepares a text that the connection does not have yet. */
 interface NamedQueryable {
@@ -11,6 +12,7 @@ interface NamedQueryable {
     readonly name: string;
     readonly text: string;
     readonly values: unknown[] | undefined;
+    readonly rowMode?: 'array';
   }): ReturnType<Queryable['query']>;
 }
 
@@ -34,6 +36,9 @@ function nameOf(text: string): string {
 /** invalid_sql_statement_name, somebody discarded it; feature_not_supported, a migration changed what a function answers. */
 const UNUSABLE = ['26000', '0A000'];
 
+/** A driver's own query reads types, and its user may have said how. */
+const asText = (value: unknown): string | null => (value === null ? null : String(value));
+
 /** Was the statement refused for its name alone? By its text it may do. */
 export function isUnusable(error: unknown): boolean {
   return UNUSABLE.includes(String((error as { readonly code?: unknown } | null)?.code));
@@ -46,9 +51,23 @@ export class Prepared implements Queryable {
   /** Answers with the driver's own promise: each one more around it was felt in a caller's transaction. */
   query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
     const asked = (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
-    asked.then(undefined, (error) => {
-      if (isUnusable(error)) forgetsPlans(this.tx);
-    });
+    asked.then(undefined, (error) => this.#refused(error));
     return asked;
+  }
+
+  /** The first row of a statement that answers with texts, by its columns' places; null where there is none. */
+  row(text: string, values: (string | null)[]): Promise<Texts | null> {
+    const name = nameOf(text);
+    const asked = takesRowQueries(this.tx)
+      ? new RowQuery(name, text, values).askOf(this.tx)
+      : (this.tx as unknown as NamedQueryable)
+          .query({ name, text, values, rowMode: 'array' })
+          .then(({ rows }) => (rows[0] as unknown[] | undefined)?.map(asText) ?? null);
+    asked.then(undefined, (error) => this.#refused(error));
+    return asked;
+  }
+
+  #refused(error: unknown): void {
+    if (isUnusable(error)) forgetsPlans(this.tx);
   }
 }

@@ -28,8 +28,8 @@ const CONTENDER_OF: Record<Case, ContenderName> = {
 };
 const CLIENTS = [1, 10];
 /** Of each case, for each number of clients, in a round. */
-const SLICES = 8;
-const SLICE_MS = 500;
+const SLICES = 6;
+const SLICE_MS = 750;
 
 interface Figure {
   /** Transactions a second, from 1 and from 10 clients. */
@@ -106,12 +106,14 @@ interface Open {
 /** What some slices came to. */
 interface Sum {
   count: number;
+  /** With those that warmed connections up. */
+  made: number;
   seconds: number;
   cpuUs: number;
 }
 
 /**
- * One round of all cases, in slices of half a second, back and forth: a shared machine's speed changes within some seconds, and
+ * One round of all cases, in slices of less than a second, back and forth: a shared machine's speed changes within some seconds, and
  * with three seconds for each case in turn the ratio of one case to another varied by a third from round to round.
  */
 async function measure(names: readonly Case[], options: BenchOptions): Promise<(readonly [Case, Figure])[]> {
@@ -124,7 +126,7 @@ async function measure(names: readonly Case[], options: BenchOptions): Promise<(
     for (const [i, one] of opened.entries()) {
       const mine = sums.map((each) => each[i] as Sum);
       const perSecond = mine.map(({ count, seconds }) => count / seconds);
-      const postgresUs = mine.map(({ count, cpuUs }) => cpuUs / count);
+      const postgresUs = mine.map(({ made, cpuUs }) => cpuUs / made);
       figures.push([one.name, { perSecond, postgresUs, rowsPerSecond: await measureBulk(one, options) }]);
     }
     return figures;
@@ -157,19 +159,20 @@ async function measureSlices(
   clients: number,
   { quick }: BenchOptions,
 ): Promise<Sum[]> {
-  const sums = opened.map((): Sum => ({ count: 0, seconds: 0, cpuUs: 0 }));
+  const sums = opened.map((): Sum => ({ count: 0, made: 0, seconds: 0, cpuUs: 0 }));
   await opened[0]?.database.pool.query('checkpoint');
   for (let slice = 0; slice < (quick ? 2 : SLICES); slice += 1) {
     const order = [...opened.entries()];
     for (const [i, { name, contender, database, meter }] of slice % 2 === 0 ? order : order.reverse()) {
       const job = name === 'none' || name === 'prepared' ? name : 'enqueue';
       await meter.start();
-      const { rate, count } = await contender.ask<Transactions>({
+      const { rate, count, made } = await contender.ask<Transactions>({
         ...{ do: 'transactions', url: database.url, clients, forMs: SLICE_MS, job },
       });
       const sum = sums[i] as Sum;
       sum.cpuUs += (await meter.stop()).cpuUs ?? Number.NaN;
       sum.count += count;
+      sum.made += made;
       sum.seconds += count / rate;
     }
   }

@@ -126,7 +126,8 @@ describe('with its statement prepared', () => {
     expect((await prepared(client)).rows).toEqual([{ names: 0 }]);
     for (const options of [{}, { priority: 3 }, { maxAttempts: 2 }, { dedupeKey: 'k' }, { dedupeKey: 'l' }])
       await enqueue(client, 'a', 1, options);
-    expect((await prepared(client)).rows).toEqual([{ names: 3 }]);
+    // The connection's first, with a priority, with a number of attempts, with a key.
+    expect((await prepared(client)).rows).toEqual([{ names: 4 }]);
     await client.query('commit');
     expect(await jobs()).toBe(6);
     await client.end();
@@ -178,9 +179,9 @@ describe('with its statement prepared', () => {
       ]);
       await client.enqueueMany(tx, [{ kind: 'a' }]);
     }
-    // With a key, the plain one, the one with a time; lists with keys and without. Not the looks for who has a key: they
-    // would be planned while the table is empty.
-    expect((await prepared(tx)).rows).toEqual([{ names: 5 }]);
+    // With a key, the connection's first, the plain one, the one with a time; lists with keys and without. Not the looks for
+    // who has a key: they would be planned while the table is empty.
+    expect((await prepared(tx)).rows).toEqual([{ names: 6 }]);
     expect(await jobs()).toBe(0);
     await tx.query('commit');
     expect(await jobs()).toBe(9);
@@ -215,6 +216,50 @@ describe('with its statement prepared', () => {
     expect(looks.slice(-3)).toEqual([true, true, true]);
     expect(await jobs()).toBe(LOOK_EVERY_MS + 5);
     await db.pool.query('delete from unbroker.sleepers');
+  });
+
+  test('a row says that it is checked where it was; the rules’ trigger asks of every other', async () => {
+    const client = createEnqueue(undefined, { prepared: true });
+    const tx = await db.session();
+    for (const options of [{}, {}, { priority: 1 }, { delayMs: 1_000 }, { dedupeKey: 'k' }])
+      await client.enqueue(tx, 'one', 1, options);
+    const never = createEnqueue(undefined, { prepared: false });
+    await never.enqueue(tx, 'one', 1);
+    await client.enqueueMany(tx, [{ kind: 'alike' }, { kind: 'alike' }]);
+    const odd = { kind: 'many', orderingKey: 'o' };
+    await client.enqueueMany(tx, [{ kind: 'many', maxAttempts: 1_000 }, odd, { kind: 'many', priority: 1 }]);
+    const { rows } = await db.pool.query(
+      'select kind, array_agg(checked order by id) as checked from unbroker.jobs group by kind order by kind',
+    );
+    expect(rows).toEqual([
+      { kind: 'alike', checked: [true, true] },
+      { kind: 'many', checked: [true, false, true] },
+      // The connection's first asks; what more is said of the fourth and fifth is left to the trigger.
+      { kind: 'one', checked: [null, true, true, null, null, true] },
+    ]);
+  });
+
+  test('a role that was granted less puts jobs in, too, and so does one that got its grant later', async () => {
+    const client = createEnqueue(undefined, { prepared: true });
+    const tx = await db.session();
+    await db.pool.query(`
+      create role enqueuer_of_before;
+      grant usage on schema unbroker to enqueuer_of_before;
+      grant insert (kind, payload, priority, headers), select (id) on unbroker.jobs to enqueuer_of_before;
+      grant select on unbroker.sleepers to enqueuer_of_before`);
+    await tx.query('set role enqueuer_of_before');
+    for (let n = 0; n < 3; n += 1) await client.enqueue(tx, 'a', n);
+    await db.pool.query('grant insert (checked) on unbroker.jobs to enqueuer_of_before');
+    for (let n = 3; n < 5; n += 1) await client.enqueue(tx, 'a', n, { headers: { n } });
+    const { rows } = await db.pool.query('select checked, headers from unbroker.jobs order by id');
+    const before = { checked: null, headers: null };
+    expect(rows).toEqual([
+      ...[before, before, before],
+      { checked: null, headers: { n: 3 } },
+      { checked: true, headers: { n: 4 } },
+    ]);
+    await tx.query('reset role');
+    await db.pool.query('drop owned by enqueuer_of_before; drop role enqueuer_of_before');
   });
 
   test('two schemas on one connection keep theirs apart', async () => {

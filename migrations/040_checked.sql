@@ -1,0 +1,102 @@
+-- Who puts jobs in by this package has checked them already, and the rules' trigger asked once more: 13 us of what a job cost a
+-- caller's transaction, by being called at all. Now it is called for rows that do not say `checked`: those written by hand, by
+-- the version before, and whatever a function below does not vouch for.
+--
+-- A condition of one word, since a trigger's condition is text that each statement reads anew (026_rules_by_trigger.sql).
+alter table {schema}.jobs add column checked boolean;
+
+drop trigger jobs_row_inserted on {schema}.jobs;
+create trigger jobs_row_inserted after insert on {schema}.jobs
+  for each row when (new.checked is not true) execute function {schema}.job_must_fit();
+
+-- A role that may put jobs in may say so from now on, whether or not `unbroker roles` is run again.
+do $$
+declare
+  role text;
+begin
+  for role in
+    select case when a.grantee = 0 then 'public' else quote_ident(pg_get_userbyid(a.grantee)) end
+    from pg_attribute t, aclexplode(t.attacl) a
+    where t.attrelid = '{schema}.jobs'::regclass and t.attname = 'kind' and a.privilege_type = 'INSERT'
+  loop
+    execute 'grant insert (checked) on {schema}.jobs to ' || role;
+  end loop;
+end
+$$;
+
+-- As in 018_checks.sql; whoever calls it, a row says `checked` only where the rules hold.
+create or replace function {schema}.enqueue_plain(kind text, payload text, priority integer, headers text)
+returns text
+language plpgsql
+as $$
+#variable_conflict use_variable
+declare
+  job bigint;
+begin
+  insert into {schema}.jobs as j (kind, payload, priority, headers, checked)
+  values (kind, payload::jsonb, coalesce(priority, 0), headers::jsonb, payload is not null and length(kind) between 1 and 200)
+  returning j.id into job;
+  -- Only when somebody sleeps: see 006_sleepers.sql.
+  perform pg_notify(left('jobs:' || trim(both '"' from '{schema}'), 63), '')
+  from {schema}.sleepers where sleeps_until > clock_timestamp() limit 1;
+  return job::text;
+end
+$$;
+
+-- As in 029_enqueue_alike_once_read.sql. An element of a list is never SQL's null.
+create or replace function {schema}.enqueue_alike(the_kind text, payloads text, the_priority integer, the_headers text)
+returns text
+language plpgsql
+as $$
+declare
+  list constant jsonb := payloads;
+  fits constant boolean := length(the_kind) between 1 and 200;
+  ids bigint[];
+begin
+  with inserted as (
+    insert into {schema}.jobs as j (kind, payload, priority, headers, checked)
+    select the_kind, given.payload, coalesce(the_priority, 0), the_headers::jsonb, fits
+    from jsonb_array_elements(list) as given (payload)
+    returning j.id
+  )
+  select array_agg(inserted.id) into ids from inserted;
+  -- Only when somebody sleeps: see 006_sleepers.sql.
+  perform pg_notify(left('jobs:' || trim(both '"' from '{schema}'), 63), '')
+  from {schema}.sleepers where sleeps_until > clock_timestamp() limit 1;
+  if ids[cardinality(ids)] - ids[1] + 1 = cardinality(ids) then
+    return ids[1] || '-' || ids[cardinality(ids)];
+  end if;
+  return array_to_string(ids, ',');
+end
+$$;
+
+-- As in 027_enqueue_alike.sql.
+create or replace function {schema}.enqueue_many(
+  kinds text[], payloads text[], priorities smallint[], run_ats timestamptz[], delays_ms double precision[],
+  max_attempts integer[], headers text[], sources text[], retry_policies text[], ordering_keys text[])
+returns text
+language plpgsql
+as $$
+declare
+  ids text;
+begin
+  with inserted as (
+    insert into {schema}.jobs as j (
+      kind, payload, priority, run_at, max_attempts, headers, source, retry_policy, ordering_key, checked)
+    select given.kind, given.payload::jsonb, coalesce(given.priority, 0),
+           coalesce(given.run_at, now() + given.delay_ms * interval '1 millisecond', now()), coalesce(given.most, 20),
+           given.header::jsonb, given.source, given.policy::jsonb, given.ordering_key,
+           given.payload is not null and length(given.kind) between 1 and 200 and coalesce(given.most, 20) between 1 and 1000
+             and given.ordering_key is null
+    from unnest(kinds, payloads, priorities, run_ats, delays_ms, enqueue_many.max_attempts, enqueue_many.headers, sources,
+                retry_policies, ordering_keys)
+      as given (kind, payload, priority, run_at, delay_ms, most, header, source, policy, ordering_key)
+    returning j.id
+  )
+  select array_to_string(array_agg(inserted.id), ',') into ids from inserted;
+  -- Only when somebody sleeps: see 006_sleepers.sql.
+  perform pg_notify(left('jobs:' || trim(both '"' from '{schema}'), 63), '')
+  from {schema}.sleepers where sleeps_until > clock_timestamp() limit 1;
+  return ids;
+end
+$$;
