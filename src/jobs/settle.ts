@@ -49,6 +49,29 @@ export class RetryAfter extends Error {
 }
 
 /**
+ * A program may hold two copies of this package: its CommonJS side beside the other, a command installed elsewhere, a
+ * workspace with two versions. What handlers throw of the one must mean the same to the other: by `instanceof` alone a
+ * Discard was an error like any, tried again twenty times. Subclasses of a caller's go by their prototype, as ever. The
+ * name is given, since minifiers change that of a class.
+ */
+function meansTheSameInEachCopy(
+  ending: typeof Snooze | typeof Discard | typeof RetryAfter,
+  name: string,
+): void {
+  const mark = Symbol.for(`unbroker.${name}`);
+  Object.defineProperty(ending.prototype, mark, { value: true });
+  Object.defineProperty(ending, Symbol.hasInstance, {
+    value(this: unknown, thrown: unknown): boolean {
+      if (this === ending) return (thrown as { [mark]?: unknown } | null | undefined)?.[mark] === true;
+      return Function.prototype[Symbol.hasInstance].call(this, thrown);
+    },
+  });
+}
+meansTheSameInEachCopy(Snooze, 'Snooze');
+meansTheSameInEachCopy(Discard, 'Discard');
+meansTheSameInEachCopy(RetryAfter, 'RetryAfter');
+
+/**
  * May its row go as soon as it is done? Not when something is known by the row: a dedupe key that swallows repeats, the turn
  * of an ordering key, a source under which a client, an operator or the books of a drain look for it.
  */

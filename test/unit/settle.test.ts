@@ -1,6 +1,6 @@
 /** What follows from how a handler ended, whatever it returned or threw. */
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { type ClaimedJob, LIMITS, type RetryPolicy } from '../../src/jobs/job.js';
 import { MAX_RETRY_DELAY_MS } from '../../src/jobs/retry.js';
 import { Discard, type HandlerEnd, RetryAfter, Snooze, settle } from '../../src/jobs/settle.js';
@@ -150,6 +150,25 @@ describe('threw', () => {
       name: 'refused',
       message: 'never',
     });
+  });
+
+  test('what another copy of the package threw means the same; a subclass is its own', async () => {
+    vi.resetModules();
+    const other = await import('../../src/jobs/settle.js');
+    expect(other.Discard).not.toBe(Discard);
+    expect(settled(threw(new other.Snooze(250)))).toEqual({ type: 'snooze', delayMs: 250 });
+    expect(settled(threw(new other.RetryAfter(70, 'busy')))).toMatchObject({ type: 'retry', delayMs: 70 });
+    expect(settled(threw(new other.Discard('never', 'refused')))).toMatchObject({
+      type: 'discard',
+      name: 'refused',
+    });
+
+    class NoSuchUser extends Discard {}
+    expect(settled(threw(new NoSuchUser('gone')))).toMatchObject({ type: 'discard' });
+    expect(new NoSuchUser('gone')).toBeInstanceOf(NoSuchUser);
+    expect(new Discard('gone')).not.toBeInstanceOf(NoSuchUser);
+    expect(new Discard('gone')).not.toBeInstanceOf(Snooze);
+    expect(null).not.toBeInstanceOf(Discard);
   });
 
   test('RetryAfter goes before every policy', () => {
