@@ -45,7 +45,7 @@ export const THRESHOLDS = {
 
 /** The options that the migrations give the table. */
 export const SHIPPED_OPTIONS: Readonly<Record<string, string>> = {
-  fillfactor: '45',
+  fillfactor: '30',
   autovacuum_vacuum_scale_factor: '0',
   autovacuum_vacuum_threshold: '5000',
   autovacuum_vacuum_cost_delay: '0',

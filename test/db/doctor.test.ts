@@ -193,12 +193,12 @@ describe('the table', () => {
     );
     expect(await finding('table-options')).toMatchObject({
       status: 'warn',
-      found: 'fillfactor 100 instead of 45, autovacuum_vacuum_threshold unset instead of 5000',
+      found: 'fillfactor 100 instead of 30, autovacuum_vacuum_threshold unset instead of 5000',
     });
     await db.pool.query('alter table unbroker.jobs set (autovacuum_enabled = false)');
     expect((await finding('table-options')).status).toBe('bad');
     await db.pool.query(
-      'alter table unbroker.jobs reset (autovacuum_enabled); alter table unbroker.jobs set (fillfactor = 45, autovacuum_vacuum_threshold = 5000)',
+      'alter table unbroker.jobs reset (autovacuum_enabled); alter table unbroker.jobs set (fillfactor = 30, autovacuum_vacuum_threshold = 5000)',
     );
     expect((await finding('table-options')).status).toBe('ok');
   });
