@@ -3,10 +3,11 @@
  * a real Postgres, and its enqueue client loads no third-party module.
  */
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import ts from 'typescript';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type FreshDatabase, freshDatabase } from '../support/services.js';
 
@@ -174,6 +175,41 @@ describe('the packed tarball', () => {
       cwd: project,
     }).catch((error: { stdout: string }) => error);
     expect(stdout).toBe('');
+  });
+
+  it('is found by TypeScript that knows no exports (moduleResolution node), as old services have it', () => {
+    const options = { moduleResolution: ts.ModuleResolutionKind.Node10 };
+    const declarations = ['', '/enqueue', '/transactions', '/testing', '/amqplib'].map((entry) => {
+      const from = join(folder, 'project', 'old.ts');
+      const { resolvedModule } = ts.resolveModuleName(`unbroker${entry}`, from, options, ts.sys);
+      return resolvedModule?.resolvedFileName.split('/unbroker/dist/')[1];
+    });
+    expect(declarations).toEqual([
+      'src/index.d.ts',
+      'cjs/src/enqueue.d.ts',
+      'cjs/adapters/transactions/index.d.ts',
+      'cjs/src/testing.d.ts',
+      'adapters/amqplib/index.d.ts',
+    ]);
+  });
+
+  it('asks for no newer Node than it says, also where the overrides of this repository do not hold', () => {
+    const json = (name: string) => JSON.parse(readFileSync(join(ROOT, name), 'utf8'));
+    const { overrides } = json('package.json') as { overrides: Record<string, string> };
+    const packages = json('package-lock.json').packages as Record<
+      string,
+      { dev?: boolean; engines?: { node?: string } }
+    >;
+    const brought = Object.entries(packages).filter(([path, { dev }]) => path !== '' && dev !== true);
+    const named = brought.map(([path]) => path.slice(path.lastIndexOf('node_modules/') + 13));
+    // An override is ours alone: what a caller installs with the same range may be something else.
+    expect(Object.keys(overrides).filter((name) => named.includes(name))).toEqual([]);
+    // A strict npm and Yarn 1 refuse to install `>=22` on 20.
+    const newer = brought.filter(([, { engines }]) =>
+      /^\s*(>=|\^|~)?\s*2[1-9]\b[^|]*$/.test(engines?.node ?? ''),
+    );
+    expect(newer.map(([path]) => path)).toEqual([]);
+    expect(brought.length).toBeGreaterThan(50);
   });
 
   it('runs the command line', async () => {
