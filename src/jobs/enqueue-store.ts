@@ -8,6 +8,7 @@ import { createEnqueueStatements } from './enqueue-statements.js';
 import { type Enqueued, type Json, LIMITS, type PreparedJob, type Queryable } from './job.js';
 import type { Prepared } from './prepared.js';
 import type { Texts } from './row-query.js';
+import { codeOf } from './sqlstate.js';
 import { storableText } from './text.js';
 
 /** A new job whose input is bytes. */
@@ -78,6 +79,9 @@ function idsOf(text: string): string[] {
   return Array.from({ length }, (_, at) => String(from === null ? BigInt(first) + BigInt(at) : from + at));
 }
 
+/** Insufficient privilege, undefined column. */
+const isUnknownOrForbidden = (error: unknown): boolean => ['42501', '42703'].includes(codeOf(error));
+
 /** Of a statement that answers with one id, with null or with no row. */
 async function returnedId(db: Queryable, text: string, values: unknown[]): Promise<string | null> {
   return (await rows<{ id: string | null }>(db, text, values))[0]?.id ?? null;
@@ -112,8 +116,11 @@ export function enqueueStore(schema: string) {
     job.orderingKey ?? null,
   ];
 
-  /** What a connection was told: when last that no worker sleeps, and whether it may say that its rows are checked. */
-  const told = new WeakMap<Queryable, { nobodySleptAt: number; mayCheck: boolean }>();
+  /**
+   * What a connection was told: when last that no worker sleeps, and whether it may say that its rows are checked. `refused`: it
+   * had been told so by mistake, as one that goes from role to role; it is not asked again, since that cost a transaction.
+   */
+  const told = new WeakMap<Queryable, { nobodySleptAt: number; mayCheck: boolean | 'refused' }>();
 
   /** Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
   const insertPlain = async (db: Queryable, keeping: Prepared, job: PreparedJob): Promise<Enqueued> => {
@@ -130,6 +137,7 @@ export function enqueueStore(schema: string) {
         ? keeping.row(seen ? sql.insertBareUnseen : sql.insertBare, [kind, payloadText])
         : keeping.row(first ? sql.insertFirst : later, [kind, payloadText, String(priority), json(headers)]));
     } catch (error) {
+      if (known?.mayCheck === true && isUnknownOrForbidden(error)) known.mayCheck = 'refused';
       // As pg does with its own: the stack that leads to the socket says nothing of who enqueued.
       if (error instanceof Error) Error.captureStackTrace(error);
       throw error;
@@ -139,7 +147,7 @@ export function enqueueStore(schema: string) {
       known = { nobodySleptAt: Number.NEGATIVE_INFINITY, mayCheck: false };
       told.set(db, known);
     }
-    if (first) known.mayCheck = mayCheck === 'true';
+    if (first && known.mayCheck !== 'refused') known.mayCheck = mayCheck === 'true';
     if (woke === null) known.nobodySleptAt = now;
     return { id: id as string, inserted: true };
   };

@@ -4,7 +4,7 @@
  */
 import { forgetsPlans } from './direct.js';
 import type { Queryable } from './job.js';
-import { RowQuery, type Texts, takesRowQueries } from './row-query.js';
+import { asTexts, RowQuery, type Texts, takesRowQueries } from './row-query.js';
 
 /** pg's query with a name: it prepares a text that the connection does not have yet. */
 interface NamedQueryable {
@@ -36,9 +36,6 @@ function nameOf(text: string): string {
 /** invalid_sql_statement_name, somebody discarded it; feature_not_supported, a migration changed what a function answers. */
 const UNUSABLE = ['26000', '0A000'];
 
-/** A driver's own query reads types, and its user may have said how. */
-const asText = (value: unknown): string | null => (value === null ? null : String(value));
-
 /** Was the statement refused for its name alone? By its text it may do. */
 export function isUnusable(error: unknown): boolean {
   return UNUSABLE.includes(String((error as { readonly code?: unknown } | null)?.code));
@@ -62,7 +59,7 @@ export class Prepared implements Queryable {
       ? new RowQuery(name, text, values).askOf(this.tx)
       : (this.tx as unknown as NamedQueryable)
           .query({ name, text, values, rowMode: 'array' })
-          .then(({ rows }) => (rows[0] as unknown[] | undefined)?.map(asText) ?? null);
+          .then(({ rows }) => (rows[0] === undefined ? null : asTexts(rows[0] as object)));
     asked.then(undefined, (error) => this.#refused(error));
     return asked;
   }

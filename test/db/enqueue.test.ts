@@ -262,6 +262,41 @@ describe('with its statement prepared', () => {
     await db.pool.query('drop owned by enqueuer_of_before; drop role enqueuer_of_before');
   });
 
+  test('a connection that goes from role to role loses one transaction to a role that was granted less, not each', async () => {
+    const client = createEnqueue(undefined, { prepared: true });
+    const tx = await db.session();
+    await db.pool.query(`
+      create role enqueuer_by_hand;
+      grant usage on schema unbroker to enqueuer_by_hand;
+      grant insert (kind, payload, priority, headers), select (id) on unbroker.jobs to enqueuer_by_hand;
+      grant select on unbroker.sleepers to enqueuer_by_hand`);
+    const as = async (role: string): Promise<string> => {
+      await tx.query(`begin; set local role ${role}`);
+      const ended = client.enqueue(tx, 'a', role).then(
+        () => 'put in',
+        ({ code }) => code,
+      );
+      const outcome = await ended;
+      await tx.query(outcome === 'put in' ? 'commit' : 'rollback');
+      return outcome;
+    };
+    const outcomes: string[] = [];
+    for (const role of [
+      'none',
+      'none',
+      'enqueuer_by_hand',
+      'enqueuer_by_hand',
+      'none',
+      'none',
+      'enqueuer_by_hand',
+    ])
+      outcomes.push(await as(role));
+    const ok = 'put in';
+    expect(outcomes).toEqual([ok, ok, '42501', ok, ok, ok, ok]);
+    expect(await jobs()).toBe(6);
+    await db.pool.query('drop owned by enqueuer_by_hand; drop role enqueuer_by_hand');
+  });
+
   test('two schemas on one connection keep theirs apart', async () => {
     await migrate(db.pool, { schema: 'team_two' });
     const tx = await db.session();

@@ -85,32 +85,191 @@ describe('a row', () => {
     });
     process.noDeprecation = noDeprecation ?? false;
   });
+});
 
-  test('what a tracer reads and wraps is there: text, values, callback', async () => {
-    await withClient(async (client) => {
-      const seen: unknown[] = [];
-      const tracing = Object.create(client, {
-        query: {
-          value: (query: RowQuery) => {
-            const own = query.callback;
-            query.callback = (error, row) => {
-              seen.push([query.text, query.values, error]);
-              own(error, row);
-            };
-            return client.query(query as unknown as pg.QueryConfig);
-          },
-        },
-      }) as pg.Client;
-      expect(await new Prepared(tracing).row('select $1::text', ['a'])).toEqual(['a']);
-      await expect(new Prepared(tracing).row('select 1 / $1::text::int', ['0'])).rejects.toMatchObject({
-        code: '22012',
-      });
+/** Of tracers, which put theirs in the place of every client's way to ask: `own` is pg's. */
+type Ask = (this: pg.Client, ...args: unknown[]) => unknown;
+
+async function traced(
+  between: (own: Ask, seen: unknown[]) => Ask,
+  act: (client: pg.Client, seen: unknown[]) => Promise<void>,
+): Promise<void> {
+  const own = pg.Client.prototype.query;
+  const seen: unknown[] = [];
+  await withClient(async (client) => {
+    pg.Client.prototype.query = between(own as unknown as Ask, seen) as unknown as typeof own;
+    try {
+      await act(client, seen);
+    } finally {
+      pg.Client.prototype.query = own;
+    }
+  });
+}
+
+const RESULT = expect.objectContaining({ command: 'SELECT', rowCount: 1, rows: [['1']], fields: [] });
+const DIVISION = expect.objectContaining({ code: '22012' });
+const divide = (client: pg.Client, by: string) =>
+  new Prepared(client).row('select (1 / $1::text::int)::text', [by]);
+
+describe('a tracer', () => {
+  test('that puts its callback around the query’s sees statement, values, answer and error', async () => {
+    const between = (own: Ask, seen: unknown[]): Ask =>
+      function (query) {
+        const { callback, text, values } = query as RowQuery;
+        (query as RowQuery).callback = (error, result) => {
+          seen.push([text, values, error ?? result]);
+          callback(error, result);
+        };
+        return own.call(this, query);
+      };
+    await traced(between, async (client, seen) => {
+      expect(await divide(client, '1')).toEqual(['1']);
+      await expect(divide(client, '0')).rejects.toEqual(DIVISION);
+      const text = 'select (1 / $1::text::int)::text';
       expect(seen).toEqual([
-        ['select $1::text', ['a'], null],
-        ['select 1 / $1::text::int', ['0'], expect.objectContaining({ code: '22012' })],
+        [text, ['1'], RESULT],
+        [text, ['0'], DIVISION],
       ]);
     });
   });
+
+  test('that waits for what it was answered sees the end, in each way of waiting', async () => {
+    const ways: ((own: Ask, seen: unknown[]) => Ask)[] = [
+      (own, seen) =>
+        function (...args) {
+          const asked = own.apply(this, args) as Promise<unknown>;
+          asked.then(
+            (result) => seen.push(result),
+            (error) => seen.push(error),
+          );
+          return asked;
+        },
+      (own, seen) =>
+        function (...args) {
+          const asked = own.apply(this, args) as Promise<unknown>;
+          asked.finally(() => seen.push('end')).catch(() => {});
+          return asked;
+        },
+      (own, seen) =>
+        async function (...args) {
+          try {
+            const result = await own.apply(this, args);
+            seen.push(result);
+            return result;
+          } catch (error) {
+            seen.push(error);
+            throw error;
+          }
+        },
+    ];
+    for (const between of ways)
+      await traced(between, async (client, seen) => {
+        expect(takesRowQueries(client)).toBe(true);
+        expect(await divide(client, '1')).toEqual(['1']);
+        await expect(divide(client, '0')).rejects.toEqual(DIVISION);
+        const answer = [RESULT, expect.objectContaining({ rows: [['1']] }), 'end'];
+        expect(answer).toContainEqual(seen[0]);
+        expect([DIVISION, 'end']).toContainEqual(seen[1]);
+        expect(seen).toHaveLength(2);
+      });
+  });
+
+  test('that puts a copy or a proxy of the query in its place', async () => {
+    for (const other of [
+      (query: object) => ({ ...query }),
+      (query: object) => new Proxy(query, {}),
+      (query: object) => Object.create(query),
+    ])
+      await traced(
+        (own) =>
+          function (query) {
+            return own.call(this, other(query as object));
+          },
+        async (client) => {
+          for (let n = 0; n < 2; n += 1) {
+            expect(await divide(client, '1')).toEqual(['1']);
+            await expect(divide(client, '0')).rejects.toEqual(DIVISION);
+          }
+        },
+      );
+  });
+
+  test('that answers in its own way is not given such a query again; whatever it says is heard', async () => {
+    const promisified = (own: Ask, seen: unknown[]): Ask =>
+      function (...args) {
+        return new Promise((resolve, reject) => {
+          own.call(this, ...args, (error: unknown, result: unknown) => {
+            seen.push(error ?? 'back');
+            if (error) reject(error);
+            else resolve(result);
+          });
+        });
+      };
+    await traced(promisified, async (client, seen) => {
+      expect(takesRowQueries(client)).toBe(true);
+      expect(await divide(client, '1')).toEqual(['1']);
+      expect(takesRowQueries(client)).toBe(false);
+      expect(await divide(client, '1')).toEqual(['1']);
+      await expect(divide(client, '0')).rejects.toEqual(DIVISION);
+      expect(seen).toEqual(['back', DIVISION]);
+    });
+    const refuses = new Error('the circuit is open');
+    for (const between of [
+      () => () => Promise.reject(refuses),
+      () => () => {
+        throw refuses;
+      },
+    ])
+      await traced(between, async (client) => {
+        for (let n = 0; n < 2; n += 1)
+          await expect((async () => divide(client, '1'))()).rejects.toBe(refuses);
+      });
+    await traced(
+      () => async () => ({ rows: [{ id: 7n, woke: null }] }),
+      async (client) => {
+        for (let n = 0; n < 2; n += 1) expect(await divide(client, '1')).toEqual(['7', null]);
+      },
+    );
+  });
+});
+
+test('a client that has a way to ask of its own is asked as pg’s users ask', async () => {
+  const asked: unknown[] = [];
+  class Logging extends pg.Client {
+    override query = ((config: pg.QueryConfig) => {
+      asked.push(config.text);
+      return super.query(config);
+    }) as unknown as pg.Client['query'];
+  }
+  class Overriding extends pg.Client {}
+  const query = pg.Client.prototype.query as unknown as Ask;
+  Object.defineProperty(Overriding.prototype, 'query', {
+    value(this: pg.Client, config: pg.QueryConfig) {
+      asked.push(config.text);
+      return query.call(this, config);
+    },
+  });
+  for (const Client of [Logging, Overriding]) {
+    const client = new Client({ connectionString: db.url });
+    await client.connect();
+    expect(takesRowQueries(client)).toBe(false);
+    expect(await divide(client, '1')).toEqual(['1']);
+    await client.end();
+  }
+  expect(asked).toHaveLength(2);
+  await withClient(async (client) => {
+    const bound = new Proxy(client, {
+      get: (target, key) => {
+        const value = Reflect.get(target, key);
+        return typeof value === 'function' ? value.bind(target) : value;
+      },
+    });
+    expect(takesRowQueries(bound)).toBe(false);
+    expect(takesRowQueries(new Proxy(client, {}))).toBe(true);
+    for (const each of [bound, new Proxy(client, {})]) expect(await divide(each, '1')).toEqual(['1']);
+  });
+  class Plain extends pg.Client {}
+  expect(takesRowQueries(new Plain())).toBe(true);
 });
 
 describe('a failure', () => {
