@@ -87,9 +87,16 @@ async function returnedId(db: Queryable, text: string, values: unknown[]): Promi
   return (await rows<{ id: string | null }>(db, text, values))[0]?.id ?? null;
 }
 
-/** Of a statement that always inserts. */
+/** Of a statement that always inserts, unless somebody's trigger or rule on the table says otherwise: not a job then. */
+function insertedAs(id: string | null | undefined): Enqueued {
+  if (id !== null && id !== undefined) return { id, inserted: true };
+  throw new UnbrokerError('not-inserted', 'The jobs table did not take the row and gave no reason', {
+    hint: 'Look for triggers and rules on it that are not of a migration, as one before insert that returns null.',
+  });
+}
+
 async function insertedId(db: Queryable, text: string, values: unknown[]): Promise<Enqueued> {
-  return { id: (await returnedId(db, text, values)) as string, inserted: true };
+  return insertedAs(await returnedId(db, text, values));
 }
 
 function storable(error: { readonly name: string; readonly message: string }) {
@@ -142,14 +149,15 @@ export function enqueueStore(schema: string) {
       if (error instanceof Error) Error.captureStackTrace(error);
       throw error;
     }
-    const [id, woke, mayCheck] = row as Texts;
+    const [id, woke, mayCheck] = row ?? [];
+    const inserted = insertedAs(id);
     if (known === undefined) {
       known = { nobodySleptAt: Number.NEGATIVE_INFINITY, mayCheck: false };
       told.set(db, known);
     }
     if (first && known.mayCheck !== 'refused') known.mayCheck = mayCheck === 'true';
     if (woke === null) known.nobodySleptAt = now;
-    return { id: id as string, inserted: true };
+    return inserted;
   };
 
   return {

@@ -38,19 +38,20 @@ interface RowResult {
 const strange = new WeakSet<object>();
 
 /**
- * Is it a client of pg whose connection has what is used here? Not one that sends queries before the last is answered: it takes
- * its own only. And not one whose way to ask was replaced for it alone, by a subclass, a proxy or a wrapper: those expect what
+ * Is it a client of pg whose connection has what is used here? Not before pg 8.2: its connection had a `writer`, which wrote each
+ * message over the last, sent or not. Not one that sends queries before the last is answered: it takes its own only. And not one whose way to ask was replaced for it alone, by a subclass, a proxy or a wrapper: those expect what
  * they have seen; tracers, which replace it for all clients, know of queries like these.
  */
 export function takesRowQueries(tx: object): tx is RowClient {
   const { connection, pipeline, query } = tx as {
-    readonly connection?: Partial<Connection>;
+    readonly connection?: Partial<Connection> & { readonly writer?: unknown };
     readonly pipeline?: unknown;
     readonly query?: unknown;
   };
   return (
     pipeline !== true &&
     typeof connection?.parsedStatements === 'object' &&
+    connection.writer === undefined &&
     typeof connection.parse === 'function' &&
     typeof connection.bind === 'function' &&
     typeof connection.execute === 'function' &&

@@ -297,6 +297,20 @@ describe('with its statement prepared', () => {
     await db.pool.query('drop owned by enqueuer_by_hand; drop role enqueuer_by_hand');
   });
 
+  test('what a trigger of somebody else’s kept out is no job', async () => {
+    const tx = await db.session();
+    await tx.query(`
+      begin;
+      create function public.keep_out() returns trigger language plpgsql as $$ begin return null; end $$;
+      create trigger keep_out before insert on unbroker.jobs for each row execute function public.keep_out()`);
+    for (const prepared of [true, false])
+      for (const options of [{}, { maxAttempts: 2 }])
+        await expect(
+          createEnqueue(undefined, { prepared }).enqueue(tx, 'a', 1, options),
+        ).rejects.toMatchObject({ code: 'not-inserted' });
+    await tx.query('rollback');
+  });
+
   test('two schemas on one connection keep theirs apart', async () => {
     await migrate(db.pool, { schema: 'team_two' });
     const tx = await db.session();
