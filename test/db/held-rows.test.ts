@@ -227,6 +227,28 @@ describe('a server that cuts statements short', () => {
     }
   });
 
+  test('a claim of more than fits into a statement comes down to what does', async () => {
+    await db.put('done', Array(24).fill(0));
+    await db.pool.query(`
+      create function cut_short() returns trigger language plpgsql as $$ begin
+        if (select count(*) from written where state = 'running') > 3 then
+          raise exception 'canceling statement due to statement timeout' using errcode = '57014';
+        end if;
+        return null;
+      end $$;
+      create trigger cut_short after update on unbroker.jobs
+        referencing new table as written for each statement execute function cut_short()`);
+    try {
+      const worker = work({ concurrency: 24, handlers: { done: () => 1 } });
+      await worker.untilEnded(24);
+      expect(worker.lost()).toEqual([]);
+      expect(await db.states()).toEqual({ done: 24 });
+      expect(worker.errors().map((error) => (error as { code?: string }).code)).toContain('57014');
+    } finally {
+      await db.pool.query('drop trigger cut_short on unbroker.jobs; drop function cut_short');
+    }
+  });
+
   test.each([[{}], [{ settleBatch: 1 }]])(
     'one that never fits keeps no other waiting, and is written when it does: %j',
     async (options) => {
