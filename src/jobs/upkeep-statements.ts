@@ -9,6 +9,13 @@ export function createUpkeepStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   return {
+    /**
+     * Refused as a missing function on a schema before 035_claim_open.sql, the last for which what a worker calls has no older way:
+     * what it claimed there it could not put off, and not end.
+     */
+    reach: `
+select '${schema}.claim_many'::regproc::text as newest`,
+
     /** Takes back up to $1 expired leases (migrations/031_claims.sql). */
     reap: `
 select id, kind, state from ${s}.reap($1)`,

@@ -16,6 +16,11 @@ export interface Reaped {
 export function upkeepStore(schema: string) {
   const sql = createUpkeepStatements(schema);
   return {
+    /** Throws what the server says of a schema where a worker may not begin yet. */
+    async reach(db: Queryable): Promise<void> {
+      await db.query(sql.reach);
+    },
+
     /** Takes back up to `limit` expired leases. */
     reap(db: Queryable, limit: number) {
       return rows<Reaped>(db, sql.reap, [limit]);

@@ -186,8 +186,11 @@ class JobWorker implements Worker {
 
   async #run(): Promise<void> {
     let backoffMs = 50;
+    let reached = false;
     while (!this.#stopping) {
       try {
+        if (!reached) await this.#store.reach(this.#db);
+        reached = true;
         await this.#turn();
         backoffMs = 50;
       } catch (error) {

@@ -36,9 +36,10 @@ const WAYS_IN: Readonly<Record<string, WayIn>> = {
 };
 
 describe.each([
-  ['five releases behind', 21, ['one with a key', 'a list', 'a list of one kind', 'a list with keys']],
-  ['one migration behind', own.length - 1, []],
-])('%s', (_how, version, refused) => {
+  ['five releases behind', 21, ['one with a key', 'a list', 'a list of one kind', 'a list with keys'], true],
+  ['before claims had a table', 30, [], true],
+  ['one migration behind', own.length - 1, [], false],
+])('%s', (_how, version, refused, workersWait) => {
   let db: JobsDatabase;
   let tx: Session;
   beforeAll(async () => {
@@ -77,22 +78,36 @@ describe.each([
     expect(said).toEqual(refused);
   });
 
-  test('a worker of the library works, or its log says the same, and works once it is migrated', async () => {
+  test('a worker of the library works, or claims nothing and its log says the same, and works once it is migrated', async () => {
     const said: string[] = [];
-    await db.pool.query(`insert into unbroker.jobs (kind, payload) values ('a', '1')`);
+    const [id = ''] = (
+      await db.pool.query<{ id: string }>(
+        `insert into unbroker.jobs (kind, payload) values ('a', '1') returning id::text`,
+      )
+    ).rows.map((row) => row.id);
     const worker = startWorker({
       url: db.url,
-      handlers: { a: () => 1 },
+      handlers: {
+        a: {
+          handle: ({ attempt }) => {
+            if (attempt === 1) throw new Error('once');
+          },
+          retryPolicy: { type: 'fixed', delayMs: 0 },
+        },
+      },
       log: { ...SILENT, error: (_, text) => said.push(text) },
     });
     try {
-      if (refused.length > 0) {
+      if (workersWait) {
         await until('it has said so', () => said.length > 0);
-        expect(said[0]).toMatch(/has no finish_and_claim \(migration 024_\w+\).*Run: unbroker migrate, then/);
+        expect(said[0]).toMatch(/has no claim_many \(migration 035_\w+\).*Run: unbroker migrate, then/);
+        await until('it has asked again', () => worker.errors().length > 2);
+        expect(worker.claimed()).toEqual([]);
         await migrate(db.pool, { migrations: own });
       }
-      await worker.untilEnded(1);
+      await worker.untilEnded(2);
       expect(worker.lost()).toEqual([]);
+      expect(await db.job(id)).toMatchObject({ state: 'done', attempts: 2, errors: [{ message: 'once' }] });
     } finally {
       await worker.close();
     }
