@@ -1,6 +1,6 @@
 /** The job exists if and only if the caller's transaction commits, exactly as it was given, whoever puts it in. */
 import pg from 'pg';
-import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { LOOK_EVERY_MS } from '../../src/jobs/enqueue-store.js';
 import { LIMITS, type Queryable } from '../../src/jobs/job.js';
@@ -239,62 +239,74 @@ describe('with its statement prepared', () => {
     ]);
   });
 
-  test('a role that was granted less puts jobs in, too, and so does one that got its grant later', async () => {
-    const client = createEnqueue(undefined, { prepared: true });
-    const tx = await db.session();
-    await db.pool.query(`
-      create role enqueuer_of_before;
-      grant usage on schema unbroker to enqueuer_of_before;
-      grant insert (kind, payload, priority, headers), select (id) on unbroker.jobs to enqueuer_of_before;
-      grant select on unbroker.sleepers to enqueuer_of_before`);
-    await tx.query('set role enqueuer_of_before');
-    for (let n = 0; n < 3; n += 1) await client.enqueue(tx, 'a', n);
-    await db.pool.query('grant insert (checked) on unbroker.jobs to enqueuer_of_before');
-    for (let n = 3; n < 5; n += 1) await client.enqueue(tx, 'a', n, { headers: { n } });
-    const { rows } = await db.pool.query('select checked, headers from unbroker.jobs order by id');
-    const before = { checked: null, headers: null };
-    expect(rows).toEqual([
-      ...[before, before, before],
-      { checked: null, headers: { n: 3 } },
-      { checked: true, headers: { n: 4 } },
-    ]);
-    await tx.query('reset role');
-    await db.pool.query('drop owned by enqueuer_of_before; drop role enqueuer_of_before');
-  });
+  describe('by a role with the grants of before, which say nothing of `checked`', () => {
+    const role = 'enqueuer_of_before';
+    beforeAll(async () => {
+      await db.pool.query(`
+        create role ${role};
+        grant usage on schema unbroker to ${role};
+        grant insert (id, kind, payload, run_at, priority, max_attempts, dedupe_key, ordering_key, headers, source, retry_policy),
+          select (id, kind, dedupe_key) on unbroker.jobs to ${role};
+        grant usage on sequence unbroker.jobs_id_seq to ${role};
+        grant select on unbroker.sleepers to ${role}`);
+    });
+    afterAll(() => db.pool.query(`drop owned by ${role}; drop role ${role}`));
 
-  test('a connection that goes from role to role loses one transaction to a role that was granted less, not each', async () => {
-    const client = createEnqueue(undefined, { prepared: true });
-    const tx = await db.session();
-    await db.pool.query(`
-      create role enqueuer_by_hand;
-      grant usage on schema unbroker to enqueuer_by_hand;
-      grant insert (kind, payload, priority, headers), select (id) on unbroker.jobs to enqueuer_by_hand;
-      grant select on unbroker.sleepers to enqueuer_by_hand`);
-    const as = async (role: string): Promise<string> => {
-      await tx.query(`begin; set local role ${role}`);
-      const ended = client.enqueue(tx, 'a', role).then(
-        () => 'put in',
-        ({ code }) => code,
+    test('every way goes on; what breaks a rule is refused', async () => {
+      const tx = await db.session();
+      await tx.query(`set role ${role}`);
+      for (const prepared of [true, false]) {
+        const client = createEnqueue(undefined, { prepared });
+        for (const options of [{}, {}, { priority: 1 }, { delayMs: 1 }, { dedupeKey: `of ${prepared}` }])
+          await client.enqueue(tx, 'a', 1, options);
+        await client.enqueueMany(tx, [{ kind: 'a' }, { kind: 'a' }]);
+        await client.enqueueMany(tx, [{ kind: 'a' }, { kind: 'b' }]);
+        await client.enqueueMany(tx, [{ kind: 'a' }, { kind: 'b', dedupeKey: `in ${prepared}` }]);
+      }
+      expect(await jobs()).toBe(22);
+      await expect(tx.query(`insert into unbroker.jobs (kind, payload) values ('', '1')`)).rejects.toThrow(
+        /jobs_kind/,
       );
-      const outcome = await ended;
-      await tx.query(outcome === 'put in' ? 'commit' : 'rollback');
-      return outcome;
-    };
-    const outcomes: string[] = [];
-    for (const role of [
-      'none',
-      'none',
-      'enqueuer_by_hand',
-      'enqueuer_by_hand',
-      'none',
-      'none',
-      'enqueuer_by_hand',
-    ])
-      outcomes.push(await as(role));
-    const ok = 'put in';
-    expect(outcomes).toEqual([ok, ok, '42501', ok, ok, ok, ok]);
-    expect(await jobs()).toBe(6);
-    await db.pool.query('drop owned by enqueuer_by_hand; drop role enqueuer_by_hand');
+      // Nobody else can do anything with what all were granted.
+      await tx.query('reset role');
+      await db.pool.query(`revoke insert (kind) on unbroker.jobs from ${role}`);
+      await tx.query(`set role ${role}`);
+      await expect(tx.query('insert into unbroker.jobs (checked) values (true)')).rejects.toThrow(/"kind"/);
+      await tx.query('reset role');
+      await db.pool.query(`grant insert (kind) on unbroker.jobs to ${role}`);
+    });
+
+    test('a session that goes from role to role loses none', async () => {
+      const client = createEnqueue(undefined, { prepared: true });
+      const tx = await db.session();
+      for (const as of ['none', 'none', role, 'none', role]) {
+        await tx.query(`begin; set local role ${as}`);
+        await client.enqueue(tx, 'a', as);
+        await tx.query('commit');
+      }
+      const { rows } = await db.pool.query('select checked from unbroker.jobs order by id');
+      expect(rows.map(({ checked }) => checked)).toEqual([null, true, true, true, true]);
+    });
+
+    test('where it was taken from everybody, a session loses one transaction to that, not each', async () => {
+      const client = createEnqueue(undefined, { prepared: true });
+      const tx = await db.session();
+      await db.pool.query('revoke insert (checked) on unbroker.jobs from public');
+      const outcomes: string[] = [];
+      for (const as of [role, role, 'none', 'none', role, role, 'none', 'none', role]) {
+        await tx.query(`begin; set local role ${as}`);
+        const outcome = await client.enqueue(tx, 'a', as).then(
+          () => 'put in',
+          ({ code }) => code,
+        );
+        await tx.query(outcome === 'put in' ? 'commit' : 'rollback');
+        outcomes.push(outcome);
+      }
+      await db.pool.query('grant insert (checked) on unbroker.jobs to public');
+      const ok = 'put in';
+      expect(outcomes).toEqual([ok, ok, ok, ok, '42501', ok, ok, ok, ok]);
+      expect(await jobs()).toBe(8);
+    });
   });
 
   test('what a trigger of somebody else’s kept out is no job', async () => {

@@ -270,6 +270,10 @@ test('a client that has a way to ask of its own is asked as pg’s users ask', a
   });
   class Plain extends pg.Client {}
   expect(takesRowQueries(new Plain())).toBe(true);
+  // As pg's before 8.2, which wrote its messages over each other.
+  const older = new pg.Client() as unknown as { readonly connection: { writer?: object } };
+  older.connection.writer = {};
+  expect(takesRowQueries(older)).toBe(false);
 });
 
 describe('a failure', () => {
