@@ -1,4 +1,7 @@
-/** What docs/do/questions.md tells people to do to rows by hand, with its own words: each statement is run as it stands there. */
+/**
+ * What docs/do/questions.md tells people to do to rows by hand, with its own words: each statement is run as it stands
+ * there. And whether the pages on the table name all of it.
+ */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeEach, expect, test } from 'vitest';
 import { jobsDatabase } from '../support/jobs.js';
@@ -71,4 +74,27 @@ test('brings one forward, with another payload', async () => {
   await worker.untilEnded(1);
   await worker.close();
   expect(seen).toEqual([{ orderId: 18 }]);
+});
+
+test('the pages on the table name its columns and its indexes', async () => {
+  const cells = (path: string): string =>
+    readFileSync(new URL(path, import.meta.url), 'utf8')
+      .split('\n')
+      .flatMap((line) => (line.startsWith('| ') ? [line.split(' | ')[0]] : []))
+      .join('\n');
+  const columns = cells('../../docs/lookup/table.md');
+  const indexes = cells('../../docs/understand/table.md');
+  const { rows } = await db.pool.query<{ name: string; sort: string }>(`
+    select attname::text as name, 'column' as sort from pg_attribute
+    where attrelid = 'unbroker.jobs'::regclass and attnum > 0 and not attisdropped
+    union all
+    select indexrelid::regclass::text, 'index' from pg_index
+    where indrelid = 'unbroker.jobs'::regclass and not indisprimary`);
+  const missing = rows.filter(({ name, sort }) =>
+    sort === 'column'
+      ? !columns.includes(`\`${name}\``)
+      : !indexes.includes(`\`${name.replace('unbroker.', '')}\``),
+  );
+  expect(rows.length).toBeGreaterThan(30);
+  expect(missing).toEqual([]);
 });
