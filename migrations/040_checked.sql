@@ -14,6 +14,54 @@ create trigger jobs_row_inserted after insert on {schema}.jobs
 -- run with their caller's rights, would refuse him, and a session that goes from role to role would lose transactions.
 grant insert (checked) on {schema}.jobs to public;
 
+-- As in 035_claim_open.sql, but an update is not asked about what it found and left: who says `checked` vouches, and who
+-- restores goes past the triggers. One such row, an empty ordering key, say, had stopped each claim, end or sweep that met it
+-- together with all other jobs in the statement.
+create or replace function {schema}.job_must_fit()
+returns trigger
+language plpgsql
+as $$
+declare
+  asked {schema}.jobs;
+begin
+  -- See 033_keys_claim.sql.
+  if new.turn is not null and tg_op = 'UPDATE' then
+    if {schema}.turn_in(new.state, new.turn) is distinct from new.turn then
+      update {schema}.jobs j set turn = {schema}.turn_in(j.state, j.turn) where j.id = new.id;
+    end if;
+  end if;
+  if (new.state = 'ready' and new.lease_token is null and new.locked_until is null and new.locked_by is null
+      and new.finished_at is null and new.on_lease_expired is null
+      and new.kind <> '' and octet_length(new.kind) <= 200
+      and (new.dedupe_key is null or octet_length(new.dedupe_key) between 1 and 200)
+      and new.attempts >= 0 and new.max_attempts between 1 and 1000
+      and (new.payload is not null or new.body is not null)
+      and new.ordering_key is null and new.errors is null and new.misfire is null) is not true
+  then
+    if tg_op = 'UPDATE' and (
+      length(new.kind) between 1 and 200 and new.max_attempts between 1 and 1000
+      and coalesce(length(new.dedupe_key) between 1 and 500, true)
+      and coalesce(length(new.ordering_key) between 1 and 500, true)
+      and (new.payload is not null or new.body is not null)) is not true
+    then
+      asked := new;
+      if new.kind = old.kind then asked.kind := '-'; end if;
+      if new.max_attempts = old.max_attempts then asked.max_attempts := 1; end if;
+      if new.dedupe_key = old.dedupe_key and new.misfire is null then asked.dedupe_key := null; end if;
+      if new.ordering_key = old.ordering_key then asked.ordering_key := null; end if;
+      if old.payload is null and old.body is null then asked.payload := 'null'; end if;
+      perform {schema}.job_fits(asked);
+    else
+      perform {schema}.job_fits(new);
+    end if;
+    if new.state = 'dead' and new.dead is not true then
+      update {schema}.jobs j set dead = true where j.id = new.id and j.state = 'dead';
+    end if;
+  end if;
+  return null;
+end
+$$;
+
 -- As in 018_checks.sql; whoever calls it, a row says `checked` only where the rules hold.
 create or replace function {schema}.enqueue_plain(kind text, payload text, priority integer, headers text)
 returns text

@@ -309,6 +309,37 @@ describe('with its statement prepared', () => {
     });
   });
 
+  test.each([
+    ['an empty ordering key', 'ordering_key', `''`],
+    ['an ordering key that is too long', 'ordering_key', `repeat('k', 1000)`],
+    ['an empty dedupe key', 'dedupe_key', `''`],
+    ['no attempts', 'max_attempts', '0'],
+    ['too many attempts', 'max_attempts', '2000'],
+    ['no input', 'payload', 'null'],
+  ])('who vouches for nonsense harms nobody else: %s', async (_what, column, value) => {
+    const good = await db.put('a', [1, 2]);
+    const columns = column === 'payload' ? `kind, payload, checked` : `kind, payload, ${column}, checked`;
+    const values = column === 'payload' ? `'a', null, true` : `'a', '0', ${value}, true`;
+    await db.pool.query(`insert into unbroker.jobs (${columns}) values (${values})`);
+    const reaped = async (): Promise<Record<string, number>> => {
+      await db.expire();
+      await db.store.reap(db.pool, 10);
+      return db.states();
+    };
+    // Together in each statement: claimed, reaped, ended.
+    expect(await db.claim('a')).toHaveLength(3);
+    expect(await reaped()).toEqual(value === '0' ? { ready: 2, dead: 1 } : { ready: 3 });
+    await db.pool.query(`
+      update unbroker.jobs set state = 'dead', finished_at = now(), lease_token = null, locked_until = null, locked_by = null`);
+    expect(await db.states()).toEqual({ dead: 3 });
+    const { rows } = await db.pool.query('select id from unbroker.jobs where dead');
+    expect(rows).toHaveLength(3);
+    // The same, said anew of a job that had none of it.
+    await expect(
+      db.pool.query(`update unbroker.jobs set kind = 'b', ${column} = ${value} where id = $1`, [good[0]]),
+    ).rejects.toMatchObject({ code: '23514' });
+  });
+
   test('what a trigger of somebody else’s kept out is no job', async () => {
     const tx = await db.session();
     await tx.query(`
