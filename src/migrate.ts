@@ -38,17 +38,17 @@ interface MigrateClient extends Queryable {
 }
 
 export interface MigrateOptions {
-  readonly schema?: string;
+  readonly schema?: string | undefined;
   /** Called before each migration. */
-  readonly onMigration?: (name: string) => void;
+  readonly onMigration?: ((name: string) => void) | undefined;
   /** How long to wait for another runner. Default 60,000. */
-  readonly maxWaitMs?: number;
+  readonly maxWaitMs?: number | undefined;
   /** How long a runner that was killed keeps the others waiting. Default 30,000: less than they wait. */
-  readonly leaseMs?: number;
+  readonly leaseMs?: number | undefined;
   /** How often a migration tries for its lock, half a second each (more beside an autovacuum) and one to two between. Default 30. */
-  readonly maxLockTries?: number;
+  readonly maxLockTries?: number | undefined;
   /** Default: this package's. */
-  readonly migrations?: readonly Migration[];
+  readonly migrations?: readonly Migration[] | undefined;
 }
 
 export interface MigrateResult {

@@ -31,21 +31,21 @@ export interface ScheduleOptions
   /** Default null. */
   readonly payload?: unknown;
   /** The payload as exact JSON text instead, for doors that have read it (json-text.ts). */
-  readonly payloadText?: string;
+  readonly payloadText?: string | undefined;
   /** 5 fields, 6 with seconds first, a nickname (`@daily`) or `@every 90s`. This or `everyMs`. */
-  readonly cron?: string;
+  readonly cron?: string | undefined;
   /** The same as `@every`: multiples of it since 1970 UTC. 1,000 to 366 days. */
-  readonly everyMs?: number;
+  readonly everyMs?: number | undefined;
   /** IANA name. Default UTC. */
-  readonly timeZone?: string;
+  readonly timeZone?: string | undefined;
   /** For slots that passed while nobody fired them. Default `once`. */
-  readonly misfire?: Misfire;
+  readonly misfire?: Misfire | undefined;
   /** No slot before it. Default: now. */
-  readonly startAt?: Date;
+  readonly startAt?: Date | undefined;
   /** No slot at or after it. Default: never ends. */
-  readonly endAt?: Date;
+  readonly endAt?: Date | undefined;
   /** Default: as it is; a new schedule is not paused. */
-  readonly paused?: boolean;
+  readonly paused?: boolean | undefined;
 }
 
 /** The functions, bound to a schema. */
@@ -73,7 +73,7 @@ export interface Schedules {
   scheduleHistory(
     db: Queryable,
     name: string,
-    options?: { readonly limit?: number; readonly beforeId?: string },
+    options?: { readonly limit?: number | undefined; readonly beforeId?: string | undefined },
   ): Promise<Job[]>;
 }
 

@@ -17,9 +17,9 @@ import { SILENT } from './log-face.js';
 
 export interface TestingOptions {
   /** Default `unbroker`. */
-  readonly schema?: string;
+  readonly schema?: string | undefined;
   /** As a worker takes them; needed to run jobs. */
-  readonly handlers?: Readonly<Record<string, Handler>>;
+  readonly handlers?: Readonly<Record<string, Handler>> | undefined;
 }
 
 export interface EnqueuedJob {
@@ -57,7 +57,10 @@ export interface Testing {
    * Runs what is due at `now` (default: the database's), one after the other as a worker would take them, also what is
    * enqueued or comes back on the way, until nothing is due. Throws `never-idle` after `max` starts (default 1,000).
    */
-  runAll(tx: Queryable, options?: { readonly now?: Date; readonly max?: number }): Promise<RunReport[]>;
+  runAll(
+    tx: Queryable,
+    options?: { readonly now?: Date | undefined; readonly max?: number | undefined },
+  ): Promise<RunReport[]>;
 }
 
 const LEASE_MS = 3_600_000;

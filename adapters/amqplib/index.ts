@@ -19,13 +19,13 @@ export type { Message, Message as ConsumeMessage, PublishOptions } from './messa
 
 export interface ConnectOptions {
   /** Default: one of its own, to DATABASE_URL, ended with the connection. */
-  readonly pool?: ChannelPool;
+  readonly pool?: ChannelPool | undefined;
   /** Default `unbroker`. */
-  readonly schema?: string;
+  readonly schema?: string | undefined;
   /** How long the messages of a dead process stay away. Default 30,000. */
-  readonly leaseMs?: number;
+  readonly leaseMs?: number | undefined;
   /** How often an idle consumer looks. Default 50. */
-  readonly pollMs?: number;
+  readonly pollMs?: number | undefined;
 }
 
 let connections = 0;

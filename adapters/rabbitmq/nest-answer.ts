@@ -11,7 +11,7 @@ import { RELAY_AMQP } from './relay-kind.js';
 export interface AnswerOptions {
   readonly db: Queryable;
   /** Default `unbroker`. */
-  readonly schema?: string;
+  readonly schema?: string | undefined;
 }
 
 /**

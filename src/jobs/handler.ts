@@ -31,32 +31,40 @@ export interface HandlerContext {
   readonly log: Log;
 }
 
-/** Its return value is stored as `result` (JSON up to 16 KiB); what it throws fails the attempt. */
-export type HandlerFunction = (job: HandlerJob, context: HandlerContext) => unknown;
+interface Handles {
+  handle(job: HandlerJob, context: HandlerContext): unknown;
+}
+
+/**
+ * Its return value is stored as `result` (JSON up to 16 KiB); what it throws fails the attempt. The type is that of a
+ * method, so that a function of `HandlerJob<Receipt>` is one, too: what it says of the payload is its own word, and only
+ * a schema checks it.
+ */
+export type HandlerFunction = Handles['handle'];
 
 export interface KindOptions {
   readonly handle: HandlerFunction;
   /** Jobs of this kind at once in this worker. Default: the worker's concurrency. */
-  readonly concurrency?: number;
+  readonly concurrency?: number | undefined;
   /** Default exponential, 1 s doubling to 1 h, full jitter. A job's own policy goes first. */
-  readonly retryPolicy?: RetryPolicy;
+  readonly retryPolicy?: RetryPolicy | undefined;
   /** `park`: a job whose worker died goes dead for a person to look at. Default `retry`. */
-  readonly onLeaseExpired?: 'retry' | 'park';
+  readonly onLeaseExpired?: 'retry' | 'park' | undefined;
   /**
    * What becomes of the jobs behind a dead one with the same ordering key. `pass`: they go on. `block`: they wait until
    * it is retried and done, or cancelled, or dismissed. Default `pass`.
    */
-  readonly onDeadHead?: 'pass' | 'block';
+  readonly onDeadHead?: 'pass' | 'block' | undefined;
   /**
    * False: a job that is done is removed at once, its result with it, unless it has a dedupe key, an ordering key or a
    * source; those stay for as long as retention says. Default: the worker's.
    */
-  readonly keepDone?: boolean;
+  readonly keepDone?: boolean | undefined;
   /**
    * Any Standard Schema validator: its answer is the handler's `payload`, and a payload that fails it makes the job dead
    * at once. Default: none, the handler gets what the row holds.
    */
-  readonly schema?: PayloadSchema;
+  readonly schema?: PayloadSchema | undefined;
 }
 
 export type Handler = HandlerFunction | KindOptions;

@@ -27,7 +27,7 @@ export type RetryPolicy =
       readonly factor: number;
       readonly maxMs: number;
       /** `full`: uniform in [0, delay]; `none`: exactly the delay. Default full. */
-      readonly jitter?: 'full' | 'none';
+      readonly jitter?: 'full' | 'none' | undefined;
     }
   | { readonly type: 'fixed'; readonly delayMs: number }
   | { readonly type: 'ladder'; readonly delaysMs: readonly number[] };
@@ -60,26 +60,26 @@ export const LIMITS = {
 /** Options of an enqueue. */
 export interface EnqueueOptions {
   /** Higher runs first, as in RabbitMQ. Default 0; -32768 to 32767. */
-  readonly priority?: number;
+  readonly priority?: number | undefined;
   /** Earliest start. Default: the database's now(). At most one of runAt and delayMs. */
-  readonly runAt?: Date;
+  readonly runAt?: Date | undefined;
   /** Earliest start, counted by the database's clock from its now(). */
-  readonly delayMs?: number;
+  readonly delayMs?: number | undefined;
   /** Starts allowed in all. Default 20; 1 to 1000. */
-  readonly maxAttempts?: number;
+  readonly maxAttempts?: number | undefined;
   /** A second enqueue of the same kind and key is a no-op while the first row is kept. */
-  readonly dedupeKey?: string;
+  readonly dedupeKey?: string | undefined;
   /**
    * Jobs of this kind that share it run one at a time, in the order in which they were enqueued. One that failed and comes
    * again keeps the others waiting; one put off by runAt or delayMs does not.
    */
-  readonly orderingKey?: string;
+  readonly orderingKey?: string | undefined;
   /** Trace context and the original message's properties. */
-  readonly headers?: { readonly [key: string]: Json };
+  readonly headers?: { readonly [key: string]: Json } | undefined;
   /** Which door, queue or legacy id it came from. */
-  readonly source?: string;
+  readonly source?: string | undefined;
   /** Default: the kind's policy in the worker. */
-  readonly retryPolicy?: RetryPolicy;
+  readonly retryPolicy?: RetryPolicy | undefined;
 }
 
 /** One job to enqueue: `kind` names the handler, `payload` is its JSON input (default null). */

@@ -5,6 +5,7 @@
 import { forgetsPlans } from './direct.js';
 import type { Queryable } from './job.js';
 import { asTexts, RowQuery, type Texts, takesRowQueries } from './row-query.js';
+import { codeOf } from './sqlstate.js';
 
 /** pg's query with a name: it prepares a text that the connection does not have yet. */
 interface NamedQueryable {
@@ -33,12 +34,14 @@ function nameOf(text: string): string {
   return name;
 }
 
-/** invalid_sql_statement_name, somebody discarded it; feature_not_supported, a migration changed what a function answers. */
-const UNUSABLE = ['26000', '0A000'];
+/** invalid_sql_statement_name: somebody discarded it. */
+const NO_SUCH_NAME = '26000';
+/** And feature_not_supported, a migration changed what a function answers. */
+const UNUSABLE = [NO_SUCH_NAME, '0A000'];
 
 /** Was the statement refused for its name alone? By its text it may do. */
 export function isUnusable(error: unknown): boolean {
-  return UNUSABLE.includes(String((error as { readonly code?: unknown } | null)?.code));
+  return UNUSABLE.includes(codeOf(error));
 }
 
 /** A connection whose statements are prepared under names. Whose name the server does not know, the error is the caller's. */
@@ -47,8 +50,9 @@ export class Prepared implements Queryable {
 
   /** Answers with the driver's own promise: each one more around it was felt in a caller's transaction. */
   query(text: string, values?: unknown[]): ReturnType<Queryable['query']> {
-    const asked = (this.tx as unknown as NamedQueryable).query({ name: nameOf(text), text, values });
-    asked.then(undefined, (error) => this.#refused(error));
+    const name = nameOf(text);
+    const asked = (this.tx as unknown as NamedQueryable).query({ name, text, values });
+    asked.then(undefined, (error) => this.#refused(error, name));
     return asked;
   }
 
@@ -60,11 +64,16 @@ export class Prepared implements Queryable {
       : (this.tx as unknown as NamedQueryable)
           .query({ name, text, values, rowMode: 'array' })
           .then(({ rows }) => (rows[0] === undefined ? null : asTexts(rows[0] as object)));
-    asked.then(undefined, (error) => this.#refused(error));
+    asked.then(undefined, (error) => this.#refused(error, name));
     return asked;
   }
 
-  #refused(error: unknown): void {
-    if (isUnusable(error)) forgetsPlans(this.tx);
+  #refused(error: unknown, name: string): void {
+    if (!isUnusable(error)) return;
+    forgetsPlans(this.tx);
+    // pg goes on believing that the server has it: who prepares in any case would get the same error for ever.
+    const { connection } = this.tx as { readonly connection?: { readonly parsedStatements?: object } };
+    if (codeOf(error) === NO_SUCH_NAME && connection?.parsedStatements !== undefined)
+      Reflect.deleteProperty(connection.parsedStatements, name);
   }
 }

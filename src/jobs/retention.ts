@@ -9,15 +9,15 @@ import type { JobState } from './job.js';
 /** Without either: kept for ever. With both, a row goes when one of them says so. */
 export interface Keep {
   /** Finished rows older than this are removed. */
-  readonly maxAgeMs?: number;
+  readonly maxAgeMs?: number | undefined;
   /** Of done jobs, the newest so many stay. Dead and cancelled ones go by age alone: somebody may want to look. */
-  readonly maxCount?: number;
+  readonly maxCount?: number | undefined;
 }
 
 export interface Retention {
   /** For kinds without an entry, and for what an entry leaves out. */
-  readonly default?: Keep;
-  readonly kinds?: Readonly<Record<string, Keep>>;
+  readonly default?: Keep | undefined;
+  readonly kinds?: Readonly<Record<string, Keep>> | undefined;
 }
 
 export interface FinishedRow {
@@ -51,7 +51,10 @@ export class RetentionWalk {
   constructor(retention: Retention) {
     this.#default = retention.default ?? {};
     this.#kinds = new Map(
-      Object.entries(retention.kinds ?? {}).map(([kind, keep]) => [kind, { ...this.#default, ...keep }]),
+      Object.entries(retention.kinds ?? {}).map(([kind, { maxAgeMs, maxCount }]) => [
+        kind,
+        { maxAgeMs: maxAgeMs ?? this.#default.maxAgeMs, maxCount: maxCount ?? this.#default.maxCount },
+      ]),
     );
     const all = [this.#default, ...this.#kinds.values()];
     this.minAgeMs = all.some((keep) => keep.maxCount !== undefined)

@@ -14,13 +14,13 @@ import type { WorkerEvent } from './worker.js';
 
 export interface MetricsOptions {
   /** Asked for what waits and runs in the whole table. Default: only this process's events are counted. */
-  readonly db?: Queryable;
+  readonly db?: Queryable | undefined;
   /** Default `unbroker`. */
-  readonly schema?: string;
+  readonly schema?: string | undefined;
   /** Kinds with series of their own; those that come later are counted as `(other)`. Default 100. */
-  readonly maxKinds?: number;
+  readonly maxKinds?: number | undefined;
   /** The database is asked at most this often. Default 15,000. */
-  readonly sampleMs?: number;
+  readonly sampleMs?: number | undefined;
 }
 
 export interface Metrics {

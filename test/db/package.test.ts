@@ -76,6 +76,10 @@ const pool = new pg.Pool();
 const client = await pool.connect();
 const answer: { id: string; inserted: boolean } = await enqueue(client, 'a', { b: 1 }, { dedupeKey: 'c', delayMs: 5 });
 createWorker({ db: pool, handlers: { a: async (job: HandlerJob, { signal }) => signal.aborted || job.payload } }).start();
+createWorker({ db: pool, handlers: { a: (job: HandlerJob<{ n: number }>) => job.payload.n }, listen: undefined });
+// @ts-expect-error what says nothing of its payload gets unknown
+createWorker({ db: pool, handlers: { a: (job) => job.payload.n } });
+await enqueue(client, 'a', {}, { dedupeKey: undefined, retryPolicy: undefined });
 export default defineConfig({ worker: { concurrency: 5 } });
 await enqueue(fromPostgresJs({ unsafe: async () => Object.assign([], { count: 0 }) }), 'a');
 const greet = defineKind('greet', { '~standard': {
@@ -163,6 +167,7 @@ describe('the packed tarball', () => {
     const options = [
       '--noEmit',
       '--strict',
+      '--exactOptionalPropertyTypes',
       '--module',
       'nodenext',
       '--target',

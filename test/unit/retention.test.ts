@@ -16,7 +16,7 @@ const row = (id: number, kind: string, ageMs: number, state: FinishedRow['state'
 test('the newest of each kind stay, dead ones go by age alone', () => {
   const walk = new RetentionWalk({
     default: { maxAgeMs: 100 },
-    kinds: { few: { maxCount: 1 }, long: { maxAgeMs: 1_000 } },
+    kinds: { few: { maxCount: 1, maxAgeMs: undefined }, long: { maxAgeMs: 1_000 } },
   });
   expect(walk.minAgeMs).toBe(0);
   expect(
