@@ -295,6 +295,17 @@ describe('a failure', () => {
     });
   });
 
+  test('for a name that somebody discarded is one for each statement', async () => {
+    await withClient(async (client) => {
+      const prepared = new Prepared(client);
+      const ways = [() => prepared.row('select 1::text', []), () => prepared.query('select 2', [])];
+      for (const ask of ways) await ask();
+      await client.query('discard all');
+      for (const ask of ways) await expect(ask()).rejects.toMatchObject({ code: '26000' });
+      for (const ask of ways) await ask();
+    });
+  });
+
   test('names the caller: its stack leads to who enqueued', async () => {
     await withClient(async (client) => {
       const { enqueue } = createEnqueue(undefined, { prepared: true });
