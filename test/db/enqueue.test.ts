@@ -240,7 +240,7 @@ describe('with its statement prepared', () => {
   });
 
   describe('by a role with the grants of before, which say nothing of `checked`', () => {
-    const role = 'enqueuer_of_before';
+    const role = `${db.name}_before`;
     beforeAll(async () => {
       await db.pool.query(`
         create role ${role};
