@@ -1,8 +1,7 @@
 /**
  * A prepared statement that answers with one row of texts, asked of pg's Client with less than the driver's own query
- * does: a statement whose answer is known is not asked to describe it. Of a caller's transaction of 600 us, 12 (docs/
- * understand/performance.md). pg takes any object with these methods as a query, as pg-cursor's; text, name, values and
- * callback are what its own query shows, which is what tracers of pg read and wrap.
+ * does: a statement whose answer is known is not asked to describe it. Of a caller's transaction of 600 us, 12 from one client and more
+ * from ten (docs/understand/performance.md). pg takes any object with these methods as a query, as pg-cursor's.
  */
 
 /** pg's connection, as far as it is used here. */
@@ -23,24 +22,11 @@ export interface RowClient {
 /** Null for a column that is null. */
 export type Texts = readonly (string | null)[];
 
-/** What pg's own query answers with, as far as a tracer reads it. */
-interface RowResult {
-  /** As `INSERT`. */
-  readonly command: string;
-  readonly rowCount: number;
-  readonly oid: null;
-  readonly fields: readonly never[];
-  /** The first at most. */
-  readonly rows: readonly Texts[];
-}
-
-/** Ways to ask that answered with something of their own: they were not made for a query of ours, and get none again. */
-const strange = new WeakSet<object>();
-
 /**
- * Is it a client of pg whose connection has what is used here? Not before pg 8.2: its connection had a `writer`, which wrote each
- * message over the last, sent or not. Not one that sends queries before the last is answered: it takes its own only. And not one whose way to ask was replaced for it alone, by a subclass, a proxy or a wrapper: those expect what
- * they have seen; tracers, which replace it for all clients, know of queries like these.
+ * Is it a client of pg as pg made it, whose connection has what is used here? Not before pg 8.2: its connection had a `writer`,
+ * which wrote each message over the last, sent or not. Not one that sends queries before the last is answered: it takes its own
+ * only. And not where anybody stands between, a tracer, a subclass, a proxy: of twelve tracers some waited for a promise, some
+ * for their own callback, and each expects the queries that it has seen.
  */
 export function takesRowQueries(tx: object): tx is RowClient {
   const { connection, pipeline, query } = tx as {
@@ -58,10 +44,14 @@ export function takesRowQueries(tx: object): tx is RowClient {
     typeof connection.sync === 'function' &&
     typeof connection.stream?.cork === 'function' &&
     typeof query === 'function' &&
-    !strange.has(query) &&
+    isDrivers(query) &&
     isOfItsClass(tx, query)
   );
 }
+
+/** `query(config, values, callback)`, in all of pg 8. Whoever puts another in its place takes any number of arguments, or gives it no name. */
+const isDrivers = ({ name, length }: { readonly name: string; readonly length: number }): boolean =>
+  name === 'query' && length === 3;
 
 /** Has one prototype this way to ask, and nobody before or behind it another? */
 function isOfItsClass(client: object, query: unknown): boolean {
@@ -72,24 +62,15 @@ function isOfItsClass(client: object, query: unknown): boolean {
   return !('query' in (Object.getPrototypeOf(owner) ?? {}));
 }
 
-function isThenable(value: unknown): value is PromiseLike<unknown> {
-  return typeof (value as { readonly then?: unknown } | null | undefined)?.then === 'function';
-}
-
 /** A row by places, or by names from who does not know of places; its user may have said how types are read. */
 export const asTexts = (row: object): Texts =>
   Object.values(row).map((value) => (value === null ? null : String(value)));
 
-/** No private names: a tracer may put a proxy or a copy in its place. */
-export class RowQuery implements PromiseLike<RowResult> {
-  /** Called once, by whoever has it last: pg and tracers put their own around it. */
-  callback: (error: unknown, result?: RowResult) => void;
-  /** Of a copy, which pg makes a query of its own of. */
-  readonly rowMode = 'array';
-  private readonly row: Promise<Texts | null>;
-  private first: Texts | null = null;
-  private count = 0;
-  private tag = '';
+export class RowQuery {
+  /** Called once, by whoever has it last: pg puts its own around it for a query_timeout. */
+  callback: (error?: unknown) => void;
+  readonly #row: Promise<Texts | null>;
+  #first: Texts | null = null;
 
   constructor(
     readonly name: string,
@@ -97,55 +78,19 @@ export class RowQuery implements PromiseLike<RowResult> {
     readonly values: readonly (string | null)[],
   ) {
     let callback!: RowQuery['callback'];
-    this.row = new Promise((resolve, reject) => {
-      callback = (error, result) => {
-        if (error === null || error === undefined) resolve(this.rowOf(result));
+    this.#row = new Promise((resolve, reject) => {
+      callback = (error) => {
+        if (error === null || error === undefined) resolve(this.#first);
         else reject(error);
       };
     });
     this.callback = callback;
   }
 
-  /** The first row; null where there is none. Rejects with pg's error, or with that of whoever is between. */
+  /** The first row; null where there is none. Rejects with pg's error. */
   askOf(client: RowClient): Promise<Texts | null> {
-    let asked: unknown;
-    try {
-      asked = client.query(this);
-    } catch (error) {
-      strange.add(client.query);
-      this.row.catch(() => {});
-      throw error;
-    }
-    if (asked === this) return this.row;
-    strange.add(client.query);
-    if (!isThenable(asked)) return this.row;
-    // Its own end may never come, where it waits to be called back in its own way; ours may not, where it never asked.
-    const between = Promise.resolve(asked).then((result) =>
-      Array.isArray((result as Partial<RowResult> | null | undefined)?.rows)
-        ? this.rowOf(result as RowResult)
-        : this.row,
-    );
-    return Promise.race([this.row, between]);
-  }
-
-  private rowOf(result: RowResult | undefined): Texts | null {
-    const row = result?.rows[0];
-    return this.first ?? (row === undefined ? null : asTexts(row));
-  }
-
-  // As the promise that pg's own query gives: for who waits for the end in that way.
-  // biome-ignore lint/suspicious/noThenProperty: it is one.
-  then<A = RowResult, B = never>(
-    resolved?: ((result: RowResult) => A | PromiseLike<A>) | null,
-    rejected?: ((error: unknown) => B | PromiseLike<B>) | null,
-  ): Promise<A | B> {
-    return this.row.then(() => this.result()).then(resolved, rejected);
-  }
-  catch<B = never>(rejected?: ((error: unknown) => B | PromiseLike<B>) | null): Promise<RowResult | B> {
-    return this.then(undefined, rejected);
-  }
-  finally(done?: (() => void) | null): Promise<RowResult> {
-    return this.then().finally(done);
+    client.query(this);
+    return this.#row;
   }
 
   submit(connection: Connection): null {
@@ -163,12 +108,7 @@ export class RowQuery implements PromiseLike<RowResult> {
   }
 
   handleDataRow({ fields }: { readonly fields: Texts }): void {
-    this.first ??= fields;
-    this.count += 1;
-  }
-
-  handleCommandComplete({ text }: { readonly text: string }): void {
-    this.tag = text;
+    this.#first ??= fields;
   }
 
   handleError(error: unknown): void {
@@ -176,20 +116,11 @@ export class RowQuery implements PromiseLike<RowResult> {
   }
 
   handleReadyForQuery(): void {
-    this.callback(null, this.result());
-  }
-
-  private result(): RowResult {
-    return {
-      command: this.tag.slice(0, this.tag.indexOf(' ')),
-      rowCount: this.count,
-      oid: null,
-      fields: [],
-      rows: this.first === null ? [] : [this.first],
-    };
+    this.callback(null);
   }
 
   handleRowDescription(): void {}
+  handleCommandComplete(): void {}
   handleEmptyQuery(): void {}
   handlePortalSuspended(): void {}
   handleCopyInResponse(): void {}

@@ -59,6 +59,10 @@ export function settleStore(schema: string) {
     const mine = inOrder(held);
     return joinedIds(db, sql.removeSoon, [ids(mine), tokens(mine)]);
   };
+  const removeFree = (db: Queryable, held: readonly Held[]): Promise<string[]> => {
+    const mine = inOrder(held);
+    return joinedIds(db, sql.removeFree, [ids(mine), tokens(mine)]);
+  };
   return {
     /** Ids whose lease was prolonged; those missing are held by somebody else just now, or lost. */
     extend(db: Queryable, held: readonly Held[], leaseMs: number) {
@@ -95,7 +99,7 @@ export function settleStore(schema: string) {
       } catch (error) {
         // A schema that is migrated later than its workers.
         if (!isOutOfReach(error)) throw error;
-        return this.completeAndRemoveFree(db, held);
+        return removeFree(db, held);
       }
     },
 
@@ -104,10 +108,7 @@ export function settleStore(schema: string) {
       return joinedIds(db, sql.finishFree, completions(held));
     },
 
-    completeAndRemoveFree(db: Queryable, held: readonly Held[]): Promise<string[]> {
-      const mine = inOrder(held);
-      return joinedIds(db, sql.removeFree, [ids(mine), tokens(mine)]);
-    },
+    completeAndRemoveFree: removeFree,
 
     /** Those that are there, in no order. */
     rowsNow(db: Queryable, jobIds: readonly string[]) {

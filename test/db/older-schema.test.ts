@@ -114,6 +114,22 @@ describe.each([
   });
 });
 
+test('jobs that leave nothing are removed the older way where the newest function is not there', async () => {
+  const db = await jobsDatabase({ migrated: false });
+  const worker = startWorker({ url: db.url, keepDone: false, handlers: { a: () => {} } });
+  try {
+    await migrate(db.pool, { migrations: own.filter((one) => one.version <= 37) });
+    await db.put('a', [1, 2, 3]);
+    await worker.untilEnded(3);
+    expect(worker.lost()).toEqual([]);
+    expect(await db.states()).toEqual({});
+    expect(worker.claimed()).toHaveLength(3);
+  } finally {
+    await worker.close();
+    await db.close();
+  }
+});
+
 test('a schema that is not there; a function that is missed and is not ours', async () => {
   const asked = (code: string, message: string): Queryable => ({
     query: () => Promise.reject(Object.assign(new Error(message), { code })),
