@@ -4,6 +4,7 @@
  */
 import { UnbrokerError } from '../../src/errors.js';
 import type { RunCtl } from './ctl.js';
+import { connectionOf } from './management.js';
 
 export interface Policy {
   readonly name: string;
@@ -100,7 +101,7 @@ export async function managementAdmin(url: string): Promise<Admin | null> {
       const publishing = channels.filter((each) => number(fields(each['message_stats'])['publish']) > 0);
       return byConnection(
         publishing.map((each) => {
-          const id = text(fields(each['connection_details'])['name']);
+          const id = connectionOf(each);
           return { id, name: id, user: text(each['user']), confirms: each['confirm'] === true };
         }),
       );
@@ -109,7 +110,8 @@ export async function managementAdmin(url: string): Promise<Admin | null> {
       await call('DELETE', `/connections/${name(id)}`, undefined, { 'x-reason': reason });
     },
     async connected(id) {
-      return (await list('/connections?columns=name')).some((each) => each['name'] === id);
+      if ((await list('/connections?columns=name')).some((each) => each['name'] === id)) return true;
+      return (await list('/channels')).some((each) => connectionOf(each) === id);
     },
   };
 }

@@ -165,9 +165,11 @@ async function closeOne(
   const group = groups[0]?.name ?? '';
   const { id, name: target, user } = connection;
   await change(options, { group, step: 'connection', target, before: { user } }, async () => {
-    await options.admin.closeConnection(id, 'frozen for the move to the jobs table');
     const deadline = performance.now() + APPLIED_WITHIN_MS;
-    while (await options.admin.connected(id)) {
+    for (;;) {
+      // Again until it is gone: the API closes nothing that it has not heard of, some seconds after the broker.
+      await options.admin.closeConnection(id, 'frozen for the move to the jobs table');
+      if (!(await options.admin.connected(id))) break;
       if (performance.now() > deadline) throw failed(`the connection ${target} is still there`);
       await sleep(POLL_MS);
     }

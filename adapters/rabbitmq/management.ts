@@ -255,12 +255,22 @@ function readBinding(binding: Fields): BindingInfo {
   };
 }
 
+/**
+ * The name of a channel's connection, '' where nothing tells it. The details of a connection may come some seconds after those
+ * of its channels (met once in some hundred runs: a publisher that nobody could close); the channel's own name is its
+ * connection's and a number.
+ */
+export function connectionOf(channel: Fields): string {
+  const { name } = fieldsOf(channel['connection_details']);
+  return textOf(name) || (textOf(channel['name']) ?? '').replace(/ \(\d+\)$/, '');
+}
+
 function readPublishers(channels: readonly Fields[], connections: readonly Fields[]): ConnectedPublisher[] {
   const found = new Map<string, ConnectedPublisher>();
   for (const channel of channels) {
     const published = numberOf(fieldsOf(channel['message_stats'])['publish']) ?? 0;
-    const connection = textOf(fieldsOf(channel['connection_details'])['name']);
-    if (published === 0 || connection === null) continue;
+    const connection = connectionOf(channel);
+    if (published === 0 || connection === '') continue;
     const known = found.get(connection);
     const whole = connections.find((each) => each['name'] === connection) ?? {};
     found.set(connection, {
