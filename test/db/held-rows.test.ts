@@ -195,12 +195,15 @@ describe('a write whose answer is lost', () => {
 });
 
 describe('a server that cuts statements short', () => {
-  /** As a statement_timeout does that is enough for `most` rows, and never for the row with `id`. */
-  async function cutShort(most: number, id = '0'): Promise<() => Promise<unknown>> {
+  /** As a statement_timeout does that is enough for `most` rows, and never for the row with `id`. Of claims, or of ends. */
+  async function cutShort(
+    most: number,
+    { id = '0', which = '<>' }: { id?: string | undefined; which?: '=' | '<>' } = {},
+  ): Promise<() => Promise<unknown>> {
     await db.pool.query(`
       create function cut_short() returns trigger language plpgsql as $$ begin
-        if (select count(*) from written where state <> 'running') > ${most}
-          or exists (select from written where state <> 'running' and id = ${id}) then
+        if (select count(*) from written where state ${which} 'running') > ${most}
+          or exists (select from written where state ${which} 'running' and id = ${id}) then
           raise exception 'canceling statement due to statement timeout' using errcode = '57014';
         end if;
         return null;
@@ -229,15 +232,7 @@ describe('a server that cuts statements short', () => {
 
   test('a claim of more than fits into a statement comes down to what does', async () => {
     await db.put('done', Array(24).fill(0));
-    await db.pool.query(`
-      create function cut_short() returns trigger language plpgsql as $$ begin
-        if (select count(*) from written where state = 'running') > 3 then
-          raise exception 'canceling statement due to statement timeout' using errcode = '57014';
-        end if;
-        return null;
-      end $$;
-      create trigger cut_short after update on unbroker.jobs
-        referencing new table as written for each statement execute function cut_short()`);
+    const restore = await cutShort(3, { which: '=' });
     try {
       const worker = work({ concurrency: 24, handlers: { done: () => 1 } });
       await worker.untilEnded(24);
@@ -245,7 +240,7 @@ describe('a server that cuts statements short', () => {
       expect(await db.states()).toEqual({ done: 24 });
       expect(worker.errors().map((error) => (error as { code?: string }).code)).toContain('57014');
     } finally {
-      await db.pool.query('drop trigger cut_short on unbroker.jobs; drop function cut_short');
+      await restore();
     }
   });
 
@@ -253,7 +248,7 @@ describe('a server that cuts statements short', () => {
     'one that never fits keeps no other waiting, and is written when it does: %j',
     async (options) => {
       const ids = await db.put('done', Array(24).fill(0));
-      const restore = await cutShort(1_000, ids[7]);
+      const restore = await cutShort(1_000, { id: ids[7] });
       const { open, handlers } = gated();
       const worker = work({ ...options, handlers });
       await until('all of them run', () => worker.running === 24);
