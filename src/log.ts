@@ -1,8 +1,8 @@
 /**
- * The logger's one real implementation. Lines are JSON on stderr (stdout belongs to a command's answer);
- * payloads, bodies and anything that looks like a credential are removed before they are written.
+ * What is done with a log by who was given one: it stops nobody's work, and of an error it hears what may be told. Who
+ * makes one is the command line (cli/json-log.ts): pino, imported here, was a third of a caller's bundle (450 kB, now
+ * 296) and ended an ESM one at its start ("Dynamic require is not supported").
  */
-import { pino } from 'pino';
 import type { Log } from './log-face.js';
 
 export { type Log, SILENT } from './log-face.js';
@@ -24,32 +24,6 @@ export function unfailing(log: Log): Log {
 /** What an `async` listener was given for: nobody waits for it, and its failure, unheard, would end the process. */
 export function quiet(answer: unknown, onFailure: (error: unknown) => void): void {
   if (answer instanceof Promise) answer.catch(onFailure);
-}
-
-const HIDDEN = [
-  'payload',
-  'payloadText',
-  'body',
-  'password',
-  'authorization',
-  'cookie',
-  'token',
-  'url',
-  'connectionString',
-  'secret',
-  'apiKey',
-];
-
-/** `level`: debug, info (default), warn, error or silent; UNBROKER_LOG_LEVEL when not given. */
-export function createLog(level: string = process.env['UNBROKER_LOG_LEVEL'] ?? 'info'): Log {
-  return pino(
-    {
-      level,
-      base: { pid: process.pid },
-      redact: { paths: HIDDEN.flatMap((name) => [name, `*.${name}`, `*.*.${name}`]), censor: '[hidden]' },
-    },
-    pino.destination({ dest: 2, sync: true }),
-  );
 }
 
 /** What of an error may be logged: its class and code, never its message (a handler's message may quote a payload). */

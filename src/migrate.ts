@@ -67,14 +67,16 @@ const LOCK_STATES = ['55P03', '40P01'];
 /** Postgres 13: the oldest that the statements are written for. */
 const MIN_SERVER_VERSION = 130_000;
 
-/** The migrations of this package, in order. */
+/** The migrations of this package, in order. Throws `migrations-missing`. */
 export function readMigrations(): Migration[] {
-  const directory = ['../migrations/', '../../migrations/']
-    .map((path) => fileURLToPath(new URL(path, import.meta.url)))
-    .find((path) => existsSync(path));
+  // A program bundled as CommonJS has no such URL.
+  const here: string | undefined = import.meta.url;
+  const directory = (here === undefined ? [] : ['../migrations/', '../../migrations/'])
+    .map((path) => fileURLToPath(new URL(path, here)))
+    .find(isOurs);
   if (directory === undefined) {
-    throw new UnbrokerError('migrations-missing', 'The migrations folder of the package is missing', {
-      hint: 'Install the package again.',
+    throw new UnbrokerError('migrations-missing', "The package's migrations folder is not beside its code", {
+      hint: 'Run unbroker migrate, or leave unbroker out of the bundle; if it is in none, install it again.',
     });
   }
   return readdirSync(directory)
@@ -89,6 +91,12 @@ export function readMigrations(): Migration[] {
         transactional: !/^-- no transaction\b/.test(text),
       };
     });
+}
+
+/** Beside a bundle stands the migrations folder of whoever made it, and its files would be run for ours. */
+function isOurs(directory: string): boolean {
+  const first = `${directory}/001_jobs.sql`;
+  return existsSync(first) && readFileSync(first, 'utf8').includes('{schema}');
 }
 
 /** The DDL as text, for a team's own migration tool. */

@@ -12,10 +12,11 @@ import { EXIT, UnbrokerError } from '../errors.js';
 import { DEFAULT_SCHEMA } from '../jobs/schema-name.js';
 import { within } from '../jobs/signal.js';
 import { createStore, type Store } from '../jobs/store.js';
-import { createLog, type Log, unfailing } from '../log.js';
+import { type Log, unfailing } from '../log.js';
 import { LOG_LEVELS } from '../log-face.js';
 import { checkSchema } from '../migrate.js';
 import { report } from './failure.js';
+import { createLog } from './json-log.js';
 import { loadModule, reason } from './load-module.js';
 
 export { report } from './failure.js';

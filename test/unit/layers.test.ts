@@ -197,7 +197,7 @@ const FENCES: Readonly<Record<string, RegExp>> = {
   fastify: /^src\/shims\/server\.ts$/,
   handlebars: /^src\/notify\//,
   nodemailer: /^adapters\/providers\//,
-  pino: /^src\/log\.ts$/,
+  pino: /^src\/cli\/json-log\.ts$/,
 };
 
 describe('fences', () => {
