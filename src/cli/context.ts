@@ -15,6 +15,7 @@ import { createStore, type Store } from '../jobs/store.js';
 import { type Log, unfailing } from '../log.js';
 import { LOG_LEVELS } from '../log-face.js';
 import { checkSchema } from '../migrate.js';
+import { withTlsModeNamed } from '../tls-mode.js';
 import { report } from './failure.js';
 import { createLog } from './json-log.js';
 import { loadModule, reason } from './load-module.js';
@@ -165,7 +166,7 @@ const databaseUrl = (config: Config): string => databaseUrlOf(config.databaseUrl
 function databaseUrlOf(name: string): string {
   const url = urlFrom(name, ['postgres:', 'postgresql:'], 'database', 'postgres://localhost/app');
   checkTlsFiles(new URL(url).searchParams, name);
-  return url;
+  return withTlsModeNamed(url);
 }
 
 /** The driver reads them when it connects, and fails with no more than ENOENT. */
