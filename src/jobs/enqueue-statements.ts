@@ -11,6 +11,9 @@ const oneColumns =
 const oneValues = `$1, $2::text::jsonb, coalesce($3, 0), coalesce($4, now() + $5 * interval '1 millisecond', now()),
         coalesce($6, 20), $7::text::jsonb, $8, $9::text::jsonb, $10`;
 const oneIsDue = '$4::timestamptz is null and $5::float8 is null';
+/** The rules that these columns can break; an ordering key's are the trigger's, as with enqueue_many (migrations/040_checked.sql). */
+const oneFits = `$1::text <> '' and length($1::text) <= 200 and $2::text is not null
+          and coalesce($6, 20) between 1 and 1000 and $10::text is null`;
 
 /** What enqueueMany gives: a list a field. */
 const manyLists = `$1::text[], $2::text[], $3::smallint[], $4::timestamptz[], $5::float8[], $6::integer[], $7::text[],
@@ -20,6 +23,21 @@ export function createEnqueueStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   const wakeOne = wakesOne(schema);
+  const mayCheck = `(
+  select bool_or(has_column_privilege(attrelid, attnum, 'insert'))::text
+  from pg_attribute where attrelid = '${jobs}'::regclass and attname = 'checked')`;
+  /** As insertFirst, insertPlain and insertPlainUnseen: for a connection's first, and with and without the look for a sleeper. */
+  const forms = (columns: string, values: string, fits: string, conflict = '') => ({
+    first: `
+insert into ${jobs} (${columns}) values (${values}) ${conflict}
+returning id, ${wakeOne(oneIsDue)}, ${mayCheck}`,
+    looking: `
+insert into ${jobs} (${columns}, checked) values (${values}, ${fits}) ${conflict}
+returning id, ${wakeOne('true')}`,
+    unseen: `
+insert into ${jobs} (${columns}, checked) values (${values}, ${fits}) ${conflict}
+returning id`,
+  });
   return {
     /** One row of which no more is said than kind, payload, priority and headers (migrations/018_checks.sql). */
     enqueuePlain: `
@@ -35,9 +53,7 @@ select ${s}.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) as id`,
      */
     insertFirst: `
 insert into ${jobs} (kind, payload, priority, headers) values ($1, $2, $3, $4)
-returning id, ${wakeOne('true')}, (
-  select bool_or(has_column_privilege(attrelid, attnum, 'insert'))::text
-  from pg_attribute where attrelid = '${jobs}'::regclass and attname = 'checked')`,
+returning id, ${wakeOne('true')}, ${mayCheck}`,
 
     /** The same, once that is known. */
     insertPlain: `
@@ -55,11 +71,8 @@ returning id`,
 insert into ${jobs} (kind, payload, checked) values ($1, $2, true)
 returning id`,
 
-    /** What enqueue does, the same. */
-    insertOne: `
-insert into ${jobs} (${oneColumns})
-values (${oneValues})
-returning id::text, ${wakeOne(oneIsDue)}`,
+    /** What enqueue does, the same: a fifth less of a caller's transaction than with a description and the trigger. */
+    insertOne: forms(oneColumns, oneValues, oneFits),
 
     /**
      * One row unless its kind and dedupe key are there already, by unique index, never by looking first; its id or null
@@ -70,11 +83,12 @@ returning id::text, ${wakeOne(oneIsDue)}`,
 select ${s}.enqueue_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) as id`,
 
     /** The same, as insertOne; no row instead of null. */
-    insertOnce: `
-insert into ${jobs} (${oneColumns}, dedupe_key)
-values (${oneValues}, $11)
-on conflict (kind, dedupe_key) where dedupe_key is not null do nothing
-returning id::text, ${wakeOne(oneIsDue)}`,
+    insertOnce: forms(
+      `${oneColumns}, dedupe_key`,
+      `${oneValues}, $11`,
+      `${oneFits} and $11::text <> '' and length($11::text) <= 500`,
+      'on conflict (kind, dedupe_key) where dedupe_key is not null do nothing',
+    ),
 
     /** The job that won a dedupe key. A statement of its own: it needs a snapshot later than the insert's. */
     findByDedupeKey: `

@@ -109,7 +109,7 @@ function storable(error: { readonly name: string; readonly message: string }) {
 export function enqueueStore(schema: string) {
   const sql = createEnqueueStatements(schema);
 
-  const single = (job: PreparedJob): unknown[] => [
+  const single = (job: PreparedJob): (string | number | null)[] => [
     job.kind,
     job.payloadText,
     job.priority ?? null,
@@ -129,35 +129,49 @@ export function enqueueStore(schema: string) {
    */
   const told = new WeakMap<Queryable, { nobodySleptAt: number; mayCheck: boolean | 'refused' }>();
 
-  /** Who falls asleep looks once more, later than this connection may go by what it was told (wake.ts). */
-  const insertPlain = async (db: Queryable, keeping: Prepared, job: PreparedJob): Promise<Enqueued> => {
-    const { kind, payloadText, priority = 0, headers } = job;
+  /** The statement that puts it in, and its parameters. */
+  const insertOf = (job: PreparedJob, first: boolean, looks: boolean): [string, (string | null)[]] => {
+    const { kind, payloadText, priority = 0, headers, dedupeKey } = job;
+    if (dedupeKey !== undefined || !isPlain(job)) {
+      const forms = dedupeKey === undefined ? sql.insertOne : sql.insertOnce;
+      const values = single(job).map((value) => (value === null ? null : String(value)));
+      if (dedupeKey !== undefined) values.push(dedupeKey);
+      return [first ? forms.first : looks ? forms.looking : forms.unseen, values];
+    }
+    if (!first && priority === 0 && headers === undefined)
+      return [looks ? sql.insertBare : sql.insertBareUnseen, [kind, payloadText]];
+    const later = looks ? sql.insertPlain : sql.insertPlainUnseen;
+    return [first ? sql.insertFirst : later, [kind, payloadText, String(priority), json(headers)]];
+  };
+
+  /**
+   * Its id; null where no row went in. Who falls asleep looks once more, later than this connection may go by what it was told
+   * (wake.ts). Nobody is woken for what is not due, and nothing learnt.
+   */
+  const insertKept = async (db: Queryable, keeping: Prepared, job: PreparedJob): Promise<string | null> => {
     let known = told.get(db);
     const now = performance.now();
-    const seen = known !== undefined && now - known.nobodySleptAt < LOOK_EVERY_MS;
+    const due = job.runAt === undefined && job.delayMs === undefined;
+    const looks = due && !(known !== undefined && now - known.nobodySleptAt < LOOK_EVERY_MS);
     const first = known?.mayCheck !== true;
-    const bare = !first && priority === 0 && headers === undefined;
-    const later = seen ? sql.insertPlainUnseen : sql.insertPlain;
     let row: Texts | null;
     try {
-      row = await (bare
-        ? keeping.row(seen ? sql.insertBareUnseen : sql.insertBare, [kind, payloadText])
-        : keeping.row(first ? sql.insertFirst : later, [kind, payloadText, String(priority), json(headers)]));
+      row = await keeping.row(...insertOf(job, first, looks));
     } catch (error) {
       if (known?.mayCheck === true && isUnknownOrForbidden(error)) known.mayCheck = 'refused';
       // As pg does with its own: the stack that leads to the socket says nothing of who enqueued.
       if (error instanceof Error) Error.captureStackTrace(error);
       throw error;
     }
-    const [id, woke, mayCheck] = row ?? [];
-    const inserted = insertedAs(id);
+    if (row === null) return null;
+    const [id = null, woke, mayCheck] = row;
     if (known === undefined) {
       known = { nobodySleptAt: Number.NEGATIVE_INFINITY, mayCheck: false };
       told.set(db, known);
     }
     if (first && known.mayCheck !== 'refused') known.mayCheck = mayCheck === 'true';
-    if (woke === null) known.nobodySleptAt = now;
-    return inserted;
+    if (woke === null && due) known.nobodySleptAt = now;
+    return id;
   };
 
   return {
@@ -168,19 +182,17 @@ export function enqueueStore(schema: string) {
      */
     enqueue(db: Queryable, job: PreparedJob, keeping?: Prepared): Promise<Enqueued> {
       if (job.dedupeKey !== undefined) return this.enqueueOnce(db, job, keeping);
-      if (!isPlain(job))
-        return insertedId(keeping ?? db, keeping === undefined ? sql.enqueue : sql.insertOne, single(job));
-      if (keeping !== undefined) return insertPlain(db, keeping, job);
+      if (keeping !== undefined) return insertKept(db, keeping, job).then(insertedAs);
+      if (!isPlain(job)) return insertedId(db, sql.enqueue, single(job));
       const values = [job.kind, job.payloadText, job.priority ?? null, json(job.headers)];
       return insertedId(db, sql.enqueuePlain, values);
     },
 
-    async enqueueOnce(db: Queryable, job: PreparedJob, keeping?: Queryable, maxTries = 3): Promise<Enqueued> {
-      const values = [...single(job), job.dedupeKey];
+    async enqueueOnce(db: Queryable, job: PreparedJob, keeping?: Prepared, maxTries = 3): Promise<Enqueued> {
       const id =
         keeping === undefined
-          ? await returnedId(db, sql.enqueueOnce, values)
-          : await returnedId(keeping, sql.insertOnce, values);
+          ? await returnedId(db, sql.enqueueOnce, [...single(job), job.dedupeKey])
+          : await insertKept(db, keeping, job);
       if (id !== null) return { id, inserted: true };
       const first = await returnedId(db, sql.findByDedupeKey, [job.kind, job.dedupeKey]);
       if (first !== null) return { id: first, inserted: false };

@@ -2,10 +2,11 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createEnqueue, type EnqueueOptions, enqueue, enqueueMany } from '../../src/enqueue.js';
-import { LOOK_EVERY_MS } from '../../src/jobs/enqueue-store.js';
-import { LIMITS, type Queryable } from '../../src/jobs/job.js';
+import { enqueueStore, LOOK_EVERY_MS } from '../../src/jobs/enqueue-store.js';
+import { LIMITS, type PreparedJob, type Queryable } from '../../src/jobs/job.js';
+import { Prepared } from '../../src/jobs/prepared.js';
 import { createStore } from '../../src/jobs/store.js';
-import { migrate } from '../../src/migrate.js';
+import { migrate, readMigrations } from '../../src/migrate.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
 
@@ -206,6 +207,14 @@ describe('with its statement prepared', () => {
     expect(looks).toEqual([true, ...Array(LOOK_EVERY_MS - 1).fill(false)]);
     await client.enqueue(seen, 'a');
     expect(looks.at(-1)).toBe(true);
+    // With options: what is due goes by what was told and tells, what is not does neither.
+    for (const options of [{ delayMs: 60_000 }, { maxAttempts: 2 }, { dedupeKey: 'k' }])
+      await client.enqueue(seen, 'a', null, options);
+    expect(looks.slice(-3)).toEqual([false, false, false]);
+    at += LOOK_EVERY_MS;
+    for (const options of [{ runAt: new Date(0) }, { maxAttempts: 2 }, { dedupeKey: 'l' }])
+      await client.enqueue(seen, 'a', null, options);
+    expect(looks.slice(-3)).toEqual([false, true, false]);
     // What another connection knows, or a job that is not due, is no answer.
     await db.pool.query(
       `insert into unbroker.sleepers values ('w', clock_timestamp() + interval '1 minute')`,
@@ -214,14 +223,21 @@ describe('with its statement prepared', () => {
     await client.enqueue(other, 'a', null, { delayMs: 60_000 });
     for (let n = 0; n < 3; n += 1) await client.enqueue(seen, 'a');
     expect(looks.slice(-3)).toEqual([true, true, true]);
-    expect(await jobs()).toBe(LOOK_EVERY_MS + 5);
+    expect(await jobs()).toBe(LOOK_EVERY_MS + 11);
     await db.pool.query('delete from unbroker.sleepers');
   });
 
   test('a row says that it is checked where it was; the rules’ trigger asks of every other', async () => {
     const client = createEnqueue(undefined, { prepared: true });
     const tx = await db.session();
-    for (const options of [{}, {}, { priority: 1 }, { delayMs: 1_000 }, { dedupeKey: 'k' }])
+    for (const options of [
+      {},
+      {},
+      { priority: 1 },
+      { delayMs: 1_000 },
+      { dedupeKey: 'k' },
+      { orderingKey: 'o' },
+    ])
       await client.enqueue(tx, 'one', 1, options);
     const never = createEnqueue(undefined, { prepared: false });
     await never.enqueue(tx, 'one', 1);
@@ -234,9 +250,113 @@ describe('with its statement prepared', () => {
     expect(rows).toEqual([
       { kind: 'alike', checked: [true, true] },
       { kind: 'many', checked: [true, false, true] },
-      // The connection's first asks; what more is said of the fourth and fifth is left to the trigger.
-      { kind: 'one', checked: [null, true, true, null, null, true] },
+      // The connection's first asks; an ordering key is left to the trigger.
+      { kind: 'one', checked: [null, true, true, true, true, false, true] },
     ]);
+  });
+
+  test('of a job with options a row is checked exactly where the rules hold; what breaks one is refused by its name', async () => {
+    const job: PreparedJob = { kind: 'a', payloadText: '1', delayMs: 1 };
+    const fits: Partial<PreparedJob>[] = [
+      {},
+      { kind: 'ä'.repeat(200), maxAttempts: 1 },
+      { maxAttempts: 1_000, source: '', headers: {}, retryPolicy: { type: 'fixed', delayMs: 1 } },
+      { delayMs: undefined, runAt: new Date(0) },
+      { dedupeKey: 'k' },
+      { dedupeKey: 'ö'.repeat(500), maxAttempts: 1_000 },
+    ];
+    const isAsked: Partial<PreparedJob>[] = [{ orderingKey: 'o' }, { orderingKey: 'o', dedupeKey: 'o' }];
+    const refused: [Partial<PreparedJob>, string][] = [
+      [{ kind: '' }, 'jobs_kind'],
+      [{ kind: 'k'.repeat(201) }, 'jobs_kind'],
+      [{ maxAttempts: 0 }, 'jobs_attempts'],
+      [{ maxAttempts: 1_001 }, 'jobs_attempts'],
+      [{ payloadText: null as unknown as string }, 'jobs_input'],
+      [{ orderingKey: '' }, 'jobs_ordering_key'],
+      [{ orderingKey: 'o'.repeat(501) }, 'jobs_ordering_key'],
+      [{ dedupeKey: '' }, 'jobs_dedupe_key'],
+      [{ dedupeKey: 'd'.repeat(501) }, 'jobs_dedupe_key'],
+      [{ kind: '', dedupeKey: 'k' }, 'jobs_kind'],
+      [{ maxAttempts: 0, dedupeKey: 'n' }, 'jobs_attempts'],
+      [{ orderingKey: '', dedupeKey: 'n' }, 'jobs_ordering_key'],
+    ];
+    const store = enqueueStore('unbroker');
+    const tx = await db.session();
+    const put = (more: Partial<PreparedJob>) => store.enqueue(tx, { ...job, ...more }, new Prepared(tx));
+    const checked = async () =>
+      (await db.pool.query('select checked from unbroker.jobs order by id')).rows.map((row) => row.checked);
+    // As the connection's first, then as those that are told.
+    for (const first of [true, false]) {
+      for (const [more, constraint] of refused)
+        await expect(put(more), JSON.stringify(more)).rejects.toMatchObject({ code: '23514', constraint });
+      if (first) await put({});
+    }
+    await db.clear();
+    for (const more of fits) expect(await put(more)).toMatchObject({ inserted: true });
+    expect(await checked()).toEqual(fits.map(() => true));
+    await db.clear();
+    for (const more of isAsked) expect(await put(more)).toMatchObject({ inserted: true });
+    expect(await checked()).toEqual(isAsked.map(() => false));
+    await tx.end();
+  });
+
+  test.each([
+    ['with a time', { delayMs: 60_000 }],
+    ['with a time that is past', { runAt: new Date(0) }],
+  ])('nobody is woken for a job %s; who sleeps is for one that is due, once it is in', async (_, later) => {
+    const client = createEnqueue(undefined, { prepared: true });
+    const [tx, listener] = [await db.session(), await db.session()];
+    stepMs = 0;
+    let heard = 0;
+    listener.client.on('notification', () => {
+      heard += 1;
+    });
+    const hears = async (options: EnqueueOptions): Promise<number> => {
+      heard = 0;
+      await client.enqueue(tx, 'a', 1, options);
+      // What was sent before this answer is here with it.
+      await listener.query('select 1');
+      return heard;
+    };
+    await listener.query(`listen "${db.store.channel}"`);
+    await db.pool.query(
+      `insert into unbroker.sleepers values ('w', clock_timestamp() + interval '1 minute')`,
+    );
+    const waking = [{ maxAttempts: 2 }, { orderingKey: 'o' }, { source: 's' }];
+    // The first of each kind of statement, and again.
+    for (const key of ['k', 'l']) {
+      expect(await hears(later)).toBe(0);
+      expect(await hears({ ...later, dedupeKey: `later ${key}` })).toBe(0);
+      for (const options of waking) expect(await hears(options)).toBe(1);
+      expect(await hears({ dedupeKey: key })).toBe(1);
+      expect(await hears({ dedupeKey: key })).toBe(0);
+    }
+    await db.pool.query('delete from unbroker.sleepers');
+    for (const options of waking) expect(await hears(options)).toBe(0);
+    for (const session of [tx, listener]) await session.end();
+  });
+
+  test('on a schema before rows could say it every form goes in, and says it once it is migrated', async () => {
+    const old = await jobsDatabase({ migrated: false });
+    const own = readMigrations();
+    try {
+      await migrate(old.pool, { migrations: own.filter(({ version }) => version <= 39) });
+      const client = createEnqueue(undefined, { prepared: true });
+      const tx = await old.session();
+      const put = async (key: string) => {
+        for (const options of [{ delayMs: 1 }, { dedupeKey: key }, { orderingKey: 'o' }, {}])
+          expect(await client.enqueue(tx, key, 1, options)).toMatchObject({ inserted: true });
+        expect(await client.enqueue(tx, key, 1, { dedupeKey: key })).toMatchObject({ inserted: false });
+      };
+      await put('before');
+      await put('again');
+      await migrate(old.pool, { migrations: own });
+      await put('migrated');
+      const { rows } = await old.pool.query('select checked from unbroker.jobs order by id');
+      expect(rows.map(({ checked }) => checked)).toEqual([...Array(9).fill(null), true, false, true]);
+    } finally {
+      await old.close();
+    }
   });
 
   describe('by a role with the grants of before, which say nothing of `checked`', () => {
@@ -276,37 +396,45 @@ describe('with its statement prepared', () => {
       await db.pool.query(`grant insert (kind) on unbroker.jobs to ${role}`);
     });
 
-    test('a session that goes from role to role loses none', async () => {
+    const forms: [string, EnqueueOptions][] = [
+      ['plain', {}],
+      ['with a time', { delayMs: 1 }],
+    ];
+
+    test.each(forms)('a session that goes from role to role loses none: %s', async (_, options) => {
       const client = createEnqueue(undefined, { prepared: true });
       const tx = await db.session();
       for (const as of ['none', 'none', role, 'none', role]) {
         await tx.query(`begin; set local role ${as}`);
-        await client.enqueue(tx, 'a', as);
+        await client.enqueue(tx, 'a', as, options);
         await tx.query('commit');
       }
       const { rows } = await db.pool.query('select checked from unbroker.jobs order by id');
       expect(rows.map(({ checked }) => checked)).toEqual([null, true, true, true, true]);
     });
 
-    test('where it was taken from everybody, a session loses one transaction to that, not each', async () => {
-      const client = createEnqueue(undefined, { prepared: true });
-      const tx = await db.session();
-      await db.pool.query('revoke insert (checked) on unbroker.jobs from public');
-      const outcomes: string[] = [];
-      for (const as of [role, role, 'none', 'none', role, role, 'none', 'none', role]) {
-        await tx.query(`begin; set local role ${as}`);
-        const outcome = await client.enqueue(tx, 'a', as).then(
-          () => 'put in',
-          ({ code }) => code,
-        );
-        await tx.query(outcome === 'put in' ? 'commit' : 'rollback');
-        outcomes.push(outcome);
-      }
-      await db.pool.query('grant insert (checked) on unbroker.jobs to public');
-      const ok = 'put in';
-      expect(outcomes).toEqual([ok, ok, ok, ok, '42501', ok, ok, ok, ok]);
-      expect(await jobs()).toBe(8);
-    });
+    test.each(forms)(
+      'where it was taken from everybody, a session loses one transaction to that, not each: %s',
+      async (_, options) => {
+        const client = createEnqueue(undefined, { prepared: true });
+        const tx = await db.session();
+        await db.pool.query('revoke insert (checked) on unbroker.jobs from public');
+        const outcomes: string[] = [];
+        for (const as of [role, role, 'none', 'none', role, role, 'none', 'none', role]) {
+          await tx.query(`begin; set local role ${as}`);
+          const outcome = await client.enqueue(tx, 'a', as, options).then(
+            () => 'put in',
+            ({ code }) => code,
+          );
+          await tx.query(outcome === 'put in' ? 'commit' : 'rollback');
+          outcomes.push(outcome);
+        }
+        await db.pool.query('grant insert (checked) on unbroker.jobs to public');
+        const ok = 'put in';
+        expect(outcomes).toEqual([ok, ok, ok, ok, '42501', ok, ok, ok, ok]);
+        expect(await jobs()).toBe(8);
+      },
+    );
   });
 
   test.each([
