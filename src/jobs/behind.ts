@@ -35,6 +35,7 @@ export const BROUGHT_BY: Readonly<Record<string, string>> = {
   claim_many: '035_claim_open',
   finish_of: '038_claim_in_place',
   remove_of: '038_claim_in_place',
+  claim_lines: '042_claim_lines',
 };
 
 /**

@@ -10,11 +10,13 @@ import {
   type ClaimedTextRow,
   claimedJob,
   claimedMany,
+  claimedRows,
   inTableOrder,
 } from './claimed.js';
 import type { Floor } from './floors.js';
 import { type Completion, completions } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
+import { isOutOfReach } from './sqlstate.js';
 
 /** What a worker asks of a claim. */
 export interface ClaimOrder {
@@ -140,7 +142,13 @@ export function claimStore(schema: string) {
     async claimMany(db: Queryable, order: ClaimOrder): Promise<ClaimedMany> {
       const { kinds, values: claim } = asked(order);
       const values = [...claim, ...floorValues(order.floors, kinds), rulesOf(order.demands), order.oldest];
-      return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
+      try {
+        return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
+      } catch (error) {
+        // A schema that is migrated later than its workers.
+        if (!isOutOfReach(error)) throw error;
+        return claimedRows((await this.finishAndClaim(db, [], order)).jobs);
+      }
     },
 
     /** Leases one job that must run alone. */

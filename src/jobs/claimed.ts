@@ -23,7 +23,7 @@ const REST = `
 export const claimedColumns = (kinds: string): string => `
   id::text, payload as "payloadText", body, concat_ws(' ', ${numbers(kinds)}) as numbers, ${REST} as rest`;
 
-/** Between the fields of a job and between jobs in the text of many (migrations/038_claim_in_place.sql). */
+/** Between the fields of a job and between jobs in the text of many (migrations/042_claim_lines.sql). */
 const FIELD = '\x1f';
 const JOB = '\x1e';
 
@@ -47,11 +47,12 @@ const NO_REST: Rest = {
   orderingKey: null,
 };
 
-/** `n`: how many jobs the text has. */
+/** `n`: how many jobs the text has. `token`: the lease's of each that has no numbers. */
 export interface ClaimedTextRow {
   readonly n: number;
   readonly text: string | null;
   readonly body: ClaimedJob['body'];
+  readonly token: string | null;
 }
 
 /** An answer that is taken apart when somebody asks for the jobs, or for their kinds when there may be several. */
@@ -65,30 +66,51 @@ export interface ClaimedMany {
   readonly jobs: () => readonly ClaimedJob[];
 }
 
+/** What a line leaves out. */
+interface Usual {
+  readonly kinds: readonly string[];
+  readonly token: string;
+}
+/** The table's defaults, on a first start. */
+const USUAL = { attempt: 1, maxAttempts: 20, priority: 0 } as const;
+
 /** `kinds` as they were asked for. */
 export function claimedJob(
   { id, payloadText, body, numbers, rest }: ClaimedRow,
   kinds: readonly string[],
 ): ClaimedJob {
-  return named(id, numbers.split(' '), 0, payloadText, body, rest ?? NO_REST, kinds);
+  return numbered(id, payloadText, body, numbers, rest ?? NO_REST, kinds);
 }
 
 export function claimedMany(rows: readonly ClaimedTextRow[], kinds: readonly string[]): ClaimedMany {
   const [joined, ...others] = rows;
   const text = joined?.text ?? null;
+  const usual = { kinds, token: joined?.token ?? '' };
   const count = (joined?.n ?? 0) + others.length;
   let jobs: readonly ClaimedJob[] | undefined;
   const takenApart = (): readonly ClaimedJob[] => {
-    jobs ??= takeApart(text, others, kinds);
+    jobs ??= takeApart(text, others, usual);
     return jobs;
   };
   let length = text?.length ?? 0;
-  for (const { text: job, body } of others) length += (job?.length ?? 0) + (body?.length ?? 0);
+  for (const { text: line, body } of others) length += (line?.length ?? 0) + (body?.length ?? 0);
   return {
     ...{ count, length },
     byKind: () => (kinds.length === 1 ? new Map([[kinds[0] ?? '', count]]) : counted(takenApart())),
-    last: () => (text === null ? [] : [jobOfText(text.slice(text.lastIndexOf(JOB) + 1), null, kinds)]),
+    last: () => (text === null ? [] : [lineOf(text, text.lastIndexOf(JOB) + 1, text.length, null, usual)]),
     jobs: takenApart,
+  };
+}
+
+/** The same of jobs that came as rows. */
+export function claimedRows(jobs: readonly ClaimedJob[]): ClaimedMany {
+  let length = 0;
+  for (const { payloadText, body } of jobs) length += (payloadText?.length ?? 0) + (body?.length ?? 0);
+  return {
+    ...{ count: jobs.length, length },
+    byKind: () => counted(jobs),
+    last: () => jobs.slice(-1),
+    jobs: () => jobs,
   };
 }
 
@@ -98,14 +120,16 @@ function counted(jobs: readonly ClaimedJob[]): Map<string, number> {
   return counts;
 }
 
-function takeApart(
-  text: string | null,
-  others: readonly ClaimedTextRow[],
-  kinds: readonly string[],
-): ClaimedJob[] {
-  const jobs = text === null ? [] : text.split(JOB).map((job) => jobOfText(job, null, kinds));
-  for (const { text: job, body } of others) jobs.push(jobOfText(job ?? '', body, kinds));
-  return inTableOrder(jobs, kinds);
+function takeApart(text: string | null, others: readonly ClaimedTextRow[], usual: Usual): ClaimedJob[] {
+  const jobs: ClaimedJob[] = [];
+  for (let from = 0; text !== null && from < text.length; ) {
+    const next = text.indexOf(JOB, from);
+    const end = next === -1 ? text.length : next;
+    jobs.push(lineOf(text, from, end, null, usual));
+    from = end + 1;
+  }
+  for (const { text: line, body } of others) jobs.push(lineOf(line ?? '', 0, line?.length ?? 0, body, usual));
+  return inTableOrder(jobs, usual.kinds);
 }
 
 /** By kind as asked, falling priority, run_at and id. Mostly they are in order already. */
@@ -120,49 +144,78 @@ export function inTableOrder(jobs: ClaimedJob[], kinds: readonly string[]): Clai
   return jobs;
 }
 
-/** Before the payload: the id and seven numbers. */
-const PAYLOAD = 8;
-
-function jobOfText(text: string, body: ClaimedJob['body'], kinds: readonly string[]): ClaimedJob {
-  const fields = text.split(FIELD);
-  const payload = fields[PAYLOAD] ?? '';
-  const rest = fields[PAYLOAD + 1];
-  return named(
-    fields[0] as string,
-    fields,
-    1,
-    payload === '' ? null : payload,
-    body,
-    rest === undefined ? NO_REST : JSON.parse(rest),
-    kinds,
-  );
+/**
+ * From `from` to `end`: id, run_at, payload; then the numbers if one of them is unusual, and the rest, a JSON object, if there is
+ * one. Found by their places: taken apart into a list a line took twice as long.
+ */
+function lineOf(
+  text: string,
+  from: number,
+  end: number,
+  body: ClaimedJob['body'],
+  { kinds, token }: Usual,
+): ClaimedJob {
+  const afterId = text.indexOf(FIELD, from);
+  const afterRunAt = text.indexOf(FIELD, afterId + 1);
+  const next = text.indexOf(FIELD, afterRunAt + 1);
+  const afterPayload = next === -1 || next > end ? end : next;
+  const id = text.slice(from, afterId);
+  const payload = text.slice(afterRunAt + 1, afterPayload);
+  const payloadText = payload === '' ? null : payload;
+  const more = afterPayload === end ? [] : text.slice(afterPayload + 1, end).split(FIELD);
+  const rest = more.at(-1)?.startsWith('{') ? JSON.parse(more.pop() as string) : NO_REST;
+  const [numbers] = more;
+  if (numbers !== undefined) return numbered(id, payloadText, body, numbers, rest, kinds);
+  const runAtMs = Number(text.slice(afterId + 1, afterRunAt));
+  const { attempt, maxAttempts, priority } = USUAL;
+  const kind = kinds[0] as string;
+  return jobOf(id, kind, payloadText, body, attempt, maxAttempts, token, priority, runAtMs, runAtMs, rest);
 }
 
-/** `fields` from `at` on: the kind's place, attempt, most attempts, token, priority, run_at, created_at. */
-function named(
+/** `numbers`: the kind's place, attempt, most attempts, token, priority, run_at, created_at. */
+function numbered(
   id: string,
-  fields: readonly string[],
-  at: number,
   payloadText: string | null,
   body: ClaimedJob['body'],
-  { contentType, headers, progress, dedupeKey, source, retryPolicy, orderingKey }: Rest,
+  numbers: string,
+  rest: Rest,
   kinds: readonly string[],
 ): ClaimedJob {
-  const [runAt, createdAt] = [fields[at + 5], fields[at + 6]];
+  const [place, attempt, most, token = '', priority, runAt, createdAt] = numbers.split(' ');
+  const kind = kinds[Number(place) - 1] as string;
   const runAtMs = Number(runAt);
+  // Mostly the same: to read such a number takes as long as all the others.
+  const createdAtMs = createdAt === runAt ? runAtMs : Number(createdAt);
+  const [first, last, level] = [Number(attempt), Number(most), Number(priority)];
+  return jobOf(id, kind, payloadText, body, first, last, token, level, runAtMs, createdAtMs, rest);
+}
+
+/** By places, since each object between a text and its job was felt. */
+function jobOf(
+  id: string,
+  kind: string,
+  payloadText: string | null,
+  body: ClaimedJob['body'],
+  attempt: number,
+  maxAttempts: number,
+  leaseToken: string,
+  priority: number,
+  runAtMs: number,
+  createdAtMs: number,
+  { contentType, headers, progress, dedupeKey, source, retryPolicy, orderingKey }: Rest,
+): ClaimedJob {
   return {
     id,
-    kind: kinds[Number(fields[at]) - 1] as string,
+    kind,
     payloadText,
     body,
     contentType,
-    attempt: Number(fields[at + 1]),
-    maxAttempts: Number(fields[at + 2]),
-    leaseToken: fields[at + 3] as string,
-    priority: Number(fields[at + 4]),
+    attempt,
+    maxAttempts,
+    leaseToken,
+    priority,
     runAtMs,
-    // Mostly the same: to read such a number takes as long as all the others.
-    createdAtMs: createdAt === runAt ? runAtMs : Number(createdAt),
+    createdAtMs,
     headers,
     progress,
     dedupeKey,

@@ -45,19 +45,44 @@ test('every field as a claim of few brings it, in its order, whatever stands in 
     `insert into unbroker.jobs (kind, payload, body, content_type, progress, attempts)
      values ('a', null, '\\x1e1f00ff', 'x/y', '{"at": 9007199254740993}', 4), ('a', null, '', null, null, 0), ('a', '7', '\\x00', 'z', null, 1)`,
   );
+  await db.put('a', [{ unusual: 'priority' }], { priority: 3, headers: { h: 1 } });
+  await db.put('a', [{ unusual: 'attempts' }], { maxAttempts: 19 });
+  await db.put('a', [{ unusual: 'token' }], { orderingKey: 'alone' });
+  await db.put('a', [{ usual: 'but for its source' }], { source: '{' });
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, payload, run_at) values ('a', '{"unusual": "time"}', now() - interval '1.0005 seconds')`,
+  );
   await db.put('a', [{ last: true }]);
-  const { client } = await db.session();
-  await client.query('begin');
-  const wanted = demands({ b: 100, a: 100 });
-  const few = await db.store.claim(client, wanted, MANY, 'w1', 30_000);
-  await client.query('rollback');
-  expect(few).toHaveLength(15);
-  const many = await db.store.claimMany(db.pool, order(wanted));
-  expect(many.count).toBe(15);
-  expect(Object.fromEntries(many.byKind())).toEqual({ a: 13, b: 2 });
-  expect(many.jobs().map(withoutLease)).toEqual(few.map(withoutLease));
-  expect(many.last().map(withoutLease)).toEqual(few.slice(-1).map(withoutLease));
-  const none = await db.store.claimMany(db.pool, order(wanted));
+  // With one kind, and with several, of whose jobs each says which it is.
+  for (const [wanted, counts, all] of [
+    [demands({ a: 100 }), { a: 18 }, 18],
+    [demands({ b: 100, a: 100 }), { a: 18, b: 2 }, 20],
+  ] as const) {
+    const { client } = await db.session();
+    await client.query('begin');
+    await client.query('savepoint before');
+    const few = await db.store.claim(client, wanted, MANY, 'w1', 30_000);
+    await client.query('rollback to savepoint before');
+    const many = await db.store.claimMany(client, order(wanted));
+    await client.query('rollback');
+    expect(Object.fromEntries(many.byKind())).toEqual(counts);
+    expect([few.length, many.count]).toEqual([all, all]);
+    expect(many.jobs().map(withoutLease)).toEqual(few.map(withoutLease));
+    expect(many.last().map(withoutLease)).toEqual(few.slice(-1).map(withoutLease));
+    const { rows } = await db.pool.query<{ id: string }>(
+      'select id::text from unbroker.jobs where ordering_key is not null',
+    );
+    const tokens = (keyed: boolean) =>
+      new Set(
+        many
+          .jobs()
+          .filter(({ id }) => rows.some((row) => row.id === id) === keyed)
+          .map(({ leaseToken }) => leaseToken),
+      );
+    expect(tokens(false).size).toBe(1);
+    expect([...tokens(true)]).not.toContain([...tokens(false)][0]);
+  }
+  const none = await db.store.claimMany(db.pool, order(demands({ nobody: 1 })));
   expect([none.count, none.last(), none.jobs()]).toEqual([0, [], []]);
 });
 
@@ -155,7 +180,7 @@ test('a worker of many slots claims no more long jobs at once than a claim may b
   const counted: Queryable = {
     async query(text, values) {
       const answer = await pool.query(text, values);
-      if (text.includes('claim_many')) {
+      if (text.includes('claim_lines')) {
         const rows = answer.rows as { n: number }[];
         const brought = (rows[0]?.n ?? 0) + rows.length - 1;
         if (brought > 0) claims.push(brought);

@@ -43,7 +43,7 @@ test('no index tells what a claim changes: its update writes none, and stays in 
 });
 
 const CLAIM = `select count(*)::int as rows from unbroker.finish_and_claim('{}', '{}', null, $1, $2, $3, $4, 'w', '1 minute')`;
-const CLAIM_MANY = `select sum(n)::int as rows from unbroker.claim_many($1, $2, $3, $4, 'w', '1 minute')`;
+const CLAIM_MANY = `select sum(n)::int as rows from unbroker.claim_lines($1, $2, $3, $4, 'w', '1 minute')`;
 
 interface Cost {
   readonly rows: number;
@@ -165,7 +165,7 @@ describe('settings that talk the planner out of indexes', () => {
   });
 
   /** Compiling costs 187 ms a claim and planning anew some of it; neither shows in pages. */
-  test.each(['finish_and_claim', 'claim_many'])('%s pins what costs time and not pages', async (name) => {
+  test.each(['finish_and_claim', 'claim_lines'])('%s pins what costs time and not pages', async (name) => {
     const { rows } = await db.pool.query('select proconfig from pg_proc where oid = $1::regproc', [
       `unbroker.${name}`,
     ]);

@@ -114,16 +114,16 @@ describe.each([
   });
 });
 
-test('jobs that leave nothing are removed the older way where the newest function is not there', async () => {
+test('many jobs are claimed, and those that leave nothing removed, the older way where the newest function is not there', async () => {
   const db = await jobsDatabase({ migrated: false });
-  const worker = startWorker({ url: db.url, keepDone: false, handlers: { a: () => {} } });
+  const worker = startWorker({ url: db.url, concurrency: 1_000, keepDone: false, handlers: { a: () => {} } });
   try {
     await migrate(db.pool, { migrations: own.filter((one) => one.version <= 37) });
-    await db.put('a', [1, 2, 3]);
-    await worker.untilEnded(3);
+    await db.put('a', Array(600).fill(1));
+    await worker.untilEnded(600);
     expect(worker.lost()).toEqual([]);
     expect(await db.states()).toEqual({});
-    expect(worker.claimed()).toHaveLength(3);
+    expect(worker.claimed()).toHaveLength(600);
   } finally {
     await worker.close();
     await db.close();

@@ -79,9 +79,9 @@ test('many kinds of long jobs share one claim, and a kind that brings nothing ta
 
 test('what a claim brings is told by its texts and bodies, whole or one by one', () => {
   const rows = [
-    { n: 2, text: 'x'.repeat(100), body: null },
-    { n: 1, text: 'y'.repeat(60), body: null },
-    { n: 1, text: 'z'.repeat(40), body: Buffer.alloc(4 * MIB) },
+    { n: 2, text: 'x'.repeat(100), body: null, token: '1' },
+    { n: 1, text: 'y'.repeat(60), body: null, token: '1' },
+    { n: 1, text: 'z'.repeat(40), body: Buffer.alloc(4 * MIB), token: '1' },
   ];
   const many = claimedMany(rows, ['a']);
   expect([many.count, many.length]).toEqual([4, 200 + 4 * MIB]);
@@ -136,6 +136,10 @@ test('what takes as long however few it brings is no slow way: short jobs are cl
 test('a claim that brings nothing teaches nothing', () => {
   const pace = new ClaimPace(2_000, 200);
   pace.size.broughtFew([], 1);
-  pace.size.broughtMany(claimedMany([{ n: 0, text: null, body: null }], ['a']), [demand('a')], 1);
+  pace.size.broughtMany(
+    claimedMany([{ n: 0, text: null, body: null, token: null }], ['a']),
+    [demand('a')],
+    1,
+  );
   expect([pace.size.most, pace.size.mostOf('a')]).toEqual([100, 100]);
 });
