@@ -58,8 +58,8 @@ export class Runs {
   readonly settler: Settler;
   readonly leases: Leases;
   readonly #options: RunsOptions;
-  /** Begun and not yet ended. */
-  readonly #executing = new Set<Run>();
+  /** How many have begun and not yet ended: those that are marked so. */
+  #executing = 0;
   /** Claimed and not yet begun. */
   readonly #ahead: Ahead;
   /** Their lease ended before they were begun. */
@@ -88,7 +88,7 @@ export class Runs {
 
   /** Handlers now running. */
   get running(): number {
-    return this.#executing.size;
+    return this.#executing;
   }
 
   /** Jobs that wait for a slot. */
@@ -103,14 +103,14 @@ export class Runs {
 
   /** Is anything held at all? An outcome that is not yet written is work that a dying process would lose. */
   get busy(): boolean {
-    return this.#executing.size > 0 || this.#ahead.size > 0 || this.settler.pending > 0 || this.#arriving > 0;
+    return this.#executing > 0 || this.#ahead.size > 0 || this.settler.pending > 0 || this.#arriving > 0;
   }
 
   /** For jobs that run, and those that wait for one not counted. */
   freeSlots(nowMs: number): number {
     const slots = this.#options.ramp.slots(this.#options.concurrency, nowMs);
     const unsettled = Math.max(0, this.settler.pending - this.#options.concurrency);
-    return slots - this.#executing.size - unsettled - this.#arriving;
+    return slots - this.#executing - unsettled - this.#arriving;
   }
 
   /** So many may wait for a slot now. */
@@ -148,7 +148,7 @@ export class Runs {
       const jobs = many.jobs();
       onApart(jobs);
       const runs = this.#leased(jobs, sentAt);
-      for (const run of runs) this.#executing.add(run);
+      this.#executes(runs);
       // Lost first: an execution then ends before it starts.
       const givenBack = this.#closed ? this.#giveBack(runs) : undefined;
       for (const run of runs) this.#execute(run);
@@ -167,7 +167,7 @@ export class Runs {
       while (this.#ahead.size > 0 && !this.#closed && this.freeSlots(performance.now()) > 0) {
         const run = this.#ahead.next();
         if (run === undefined) return;
-        this.#executing.add(run);
+        this.#executes([run]);
         this.#execute(run);
       }
     } finally {
@@ -192,7 +192,7 @@ export class Runs {
     const deadlineAt = performance.now() + deadlineMs;
     for (
       let leftMs = deadlineMs;
-      this.#executing.size > 0 && leftMs > 0;
+      this.#executing > 0 && leftMs > 0;
       leftMs = deadlineAt - performance.now()
     ) {
       await this.slotFreed.wait(leftMs);
@@ -201,7 +201,8 @@ export class Runs {
 
   /** Aborts what runs, and gives it back. */
   async giveBackRunning(): Promise<void> {
-    await Promise.all([this.#giveBack([...this.#executing]), this.#begun]);
+    const running = this.leases.runs().filter((run) => run.executing);
+    await Promise.all([this.#giveBack(running), this.#begun]);
   }
 
   /** Returns jobs that came too late to be begun, attempts included. Failing that, the reaper does it later. */
@@ -233,7 +234,7 @@ export class Runs {
     const now = performance.now();
     // Slots that were free when it was sent are there still, and since then some may have become free.
     const { begun, waiting, mustNotWait } = parted(runs, Math.max(slots, this.freeSlots(now)));
-    for (const run of begun) this.#executing.add(run);
+    this.#executes(begun);
     this.#ahead.put(waiting, now);
     if (mustNotWait.length > 0) this.#alsoBegun(this.#giveBackUnbegun(mustNotWait));
     return begun;
@@ -252,6 +253,12 @@ export class Runs {
     this.#alsoBegun(together.then(() => this.#giveBack(this.#tooLate.splice(0))));
   }
 
+  /** They have slots from now on. */
+  #executes(runs: readonly Run[]): void {
+    for (const run of runs) run.executing = true;
+    this.#executing += runs.length;
+  }
+
   #execute(run: Run): void {
     const kind = this.#options.kinds.of(run.job.kind);
     // This process was stopped, or another handler kept it busy: somebody else may run it by now.
@@ -264,7 +271,8 @@ export class Runs {
 
   #ended(run: Run, kind: Kind, end: HandlerEnd): void {
     const { log } = this.#options;
-    this.#executing.delete(run);
+    run.executing = false;
+    this.#executing -= 1;
     this.#ahead.ended();
     kind.running -= 1;
     if (run.lost) this.leases.ended(run);
