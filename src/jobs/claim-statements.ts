@@ -27,7 +27,10 @@ from ${s}.finish_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9 * interval '1 mill
     late: `
 select ${s}.late($1, $2, $3, $4, $5) as late`,
 
-    /** The same of many, with nothing to finish, answered as one text: $1 to $12 are the $4 to $15 above (migrations/042_claim_lines.sql). */
+    /**
+     * The claim of many, with nothing to finish, answered as one text: $1 to $12 are the $4 to $15 of finishAndClaim
+     * (migrations/042_claim_lines.sql).
+     */
     claimMany: `
 select n, lines as text, body, token::text
 from ${s}.claim_lines($1, $2, $3, $4, $5, $6 * interval '1 millisecond', $7, $8, $9, $10, $11, $12)`,

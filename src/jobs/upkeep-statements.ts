@@ -10,8 +10,8 @@ export function createUpkeepStatements(schema: string) {
   const jobs = `${s}.jobs`;
   return {
     /**
-     * Refused as a missing function on a schema before 035_claim_open.sql, the last for which what a worker calls has no older way:
-     * what it claimed there it could not put off, and not end.
+     * Refused as a missing function on a schema before 035_claim_open.sql: what a worker claimed there it could not put off, and
+     * not end. What it calls of later ones has an older way.
      */
     reach: `
 select '${schema}.claim_many'::regproc::text as newest`,
