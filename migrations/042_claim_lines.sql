@@ -195,6 +195,7 @@ set enable_mergejoin = off
 set enable_sort = off
 set enable_tidscan = on
 set max_parallel_workers_per_gather = 0
+set extra_float_digits = 1
 as $$
 #variable_conflict use_variable
 declare
@@ -255,5 +256,11 @@ begin
   end if;
 end
 $$;
+
+-- Where a role or a database says extra_float_digits = 0, the times of claimed jobs were rounded to 10 us, and the next claim, which
+-- starts behind the last of them, passed over what was due at the same moment: 24 slots took more than a minute, not 0.6 s, for
+-- 4,000 jobs of one insert.
+alter function {schema}.finish_and_claim set extra_float_digits = 1;
+alter function {schema}.claim_many set extra_float_digits = 1;
 
 call {schema}.grant_as_before();

@@ -4,6 +4,7 @@
  */
 import { afterAll, expect, test } from 'vitest';
 import { createSchedules, createWorker } from '../../src/index.js';
+import { Floors } from '../../src/jobs/floors.js';
 import { createTemplateTable } from '../../src/notify/template-table.js';
 import { createOperations } from '../../src/operations.js';
 import { createTesting } from '../../src/testing.js';
@@ -95,3 +96,30 @@ test('templates have their times; a transaction’s own jobs have theirs', async
   expect(await createTesting().enqueued(tx)).toMatchObject([{ kind: 'c', runAt }]);
   await tx.query('rollback');
 });
+
+test.each(['few', 'many'])(
+  'claims of %s behind floors pass over nothing that is due at the same microsecond',
+  async (how) => {
+    await pool.query('truncate unbroker.jobs, unbroker.claims');
+    // The last digit is one that would be rounded up.
+    await pool.query(
+      `insert into unbroker.jobs (kind, payload, run_at)
+       select 'd', '1', date_trunc('second', now()) - interval '9.999993 seconds' from generate_series(1, 6)`,
+    );
+    const floors = new Floors();
+    const claimed: number[] = [];
+    for (let n = 0; n < 3; n += 1) {
+      const order = {
+        ...{ demands: [{ kind: 'd', limit: 2, park: false }], total: 2, worker: 'w1', leaseMs: 30_000 },
+        ...{ floors: floors.next(), oldest: false },
+      };
+      const jobs =
+        how === 'many'
+          ? (await store.claimMany(pool, order)).jobs()
+          : (await store.finishAndClaim(pool, [], order)).jobs;
+      floors.claimed(jobs, false);
+      claimed.push(jobs.length);
+    }
+    expect(claimed).toEqual([2, 2, 2]);
+  },
+);
