@@ -109,11 +109,17 @@ const LOOKS_LIKE_JSON = /^[ \t\n\r]*["{[\dtfn-]/;
 /** Characters that exponents may add when the database writes numbers out: 1e9 is ten digits. */
 const MAX_EXPONENTS = 1_048_576;
 
+/**
+ * A string, or a number's exponent. Strings are stepped over: of UUIDs one in 140 has a number of such a look in it, of SHA-256 in
+ * hex one in 13 ("3e8123456"). One that is left open reaches to the end, so that no text is read over and over.
+ */
+const STRING_OR_EXPONENT = /"[^"\\]*(?:\\.[^"\\]*)*"?|\d[eE][+-]?(\d{3,})/gs;
+
 /** A megabyte of "1e131071," is legal JSON and would cost the database gigabytes. */
 function refusedNumbers(text: string): BodyNote | null {
   if (!/\d[eE][+-]?\d{3}/.test(text)) return null;
   let sum = 0;
-  for (const match of text.matchAll(/\d[eE][+-]?(\d{3,})/g)) sum += Number(match[1]);
+  for (const [, exponent = '0'] of text.matchAll(STRING_OR_EXPONENT)) sum += Number(exponent);
   return sum > MAX_EXPONENTS ? 'too-large' : null;
 }
 
