@@ -64,6 +64,8 @@ export class Runs {
   readonly #ahead: Ahead;
   /** Their lease ended before they were begun. */
   readonly #tooLate: Run[] = [];
+  /** Their lease ended while they ran, and they still do. */
+  readonly #lostRunning = new Set<Run>();
   /** Claimed many at once, and not yet taken apart. */
   #arriving = 0;
   /** Resolves when they have been started or given back. */
@@ -199,10 +201,13 @@ export class Runs {
     }
   }
 
-  /** Aborts what runs, and gives it back. */
+  /**
+   * Aborts what runs, and gives it back; also what lost its lease, if nobody has taken it: the reaper would count the attempt, and
+   * may call the job dead.
+   */
   async giveBackRunning(): Promise<void> {
-    const running = this.leases.runs().filter((run) => run.executing);
-    await Promise.all([this.#giveBack(running), this.#begun]);
+    const held = this.leases.runs().filter((run) => run.executing);
+    await Promise.all([this.#giveBack([...held, ...this.#lostRunning]), this.#begun]);
   }
 
   /** Returns jobs that came too late to be begun, attempts included. Failing that, the reaper does it later. */
@@ -275,8 +280,10 @@ export class Runs {
     this.#executing -= 1;
     this.#ahead.ended();
     kind.running -= 1;
-    if (run.lost) this.leases.ended(run);
-    else {
+    if (run.lost) {
+      this.#lostRunning.delete(run);
+      this.leases.ended(run);
+    } else {
       const outcome = settle(run.job, end, kind.options.retryPolicy ?? DEFAULT_RETRY_POLICY, Math.random());
       this.settler.push({ run, outcome });
       if (outcome.type === 'complete') kind.ramp.succeeded();
@@ -324,5 +331,6 @@ export class Runs {
     this.#options.emit?.({ type: 'lost', job });
     this.#options.log.warn({ job: job.id, kind: job.kind, attempt: job.attempt }, 'a lease was lost');
     if (!run.begun) this.#comesTooLate(run);
+    else if (run.executing) this.#lostRunning.add(run);
   }
 }

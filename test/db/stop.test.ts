@@ -95,6 +95,22 @@ describe('stop()', () => {
     expect(worker.lost()).toEqual([]);
   });
 
+  test('gives back a job whose lease it lost while it ran, if nobody else has taken it', async () => {
+    const [taken = '', left = ''] = await db.put('a', [1, 2], { maxAttempts: 1 });
+    const worker = work({ leaseMs: 1_000, handlers: { a: () => new Promise(() => {}) } });
+    await until('both run', () => worker.running === 2);
+    // No extension gets at the rows until the leases are over.
+    const other = await db.session();
+    await other.query('begin');
+    await other.query('select from unbroker.jobs for update');
+    await until('both are lost', () => worker.lost().length === 2);
+    await other.query('update unbroker.jobs set lease_token = lease_token + 1 where id = $1', [taken]);
+    await other.query('commit');
+    await worker.stop({ deadlineMs: 0 });
+    expect(await db.job(left)).toMatchObject({ state: 'ready', attempts: 0 });
+    expect(await db.job(taken)).toMatchObject({ state: 'running', attempts: 1 });
+  });
+
   test('a hundred times in the middle of work: every job is done or ready, and no attempt is lost', async () => {
     const ids = await db.put('a', Array(300).fill(0));
     for (let round = 0; round < 100; round += 1) {
