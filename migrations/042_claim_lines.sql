@@ -2,17 +2,19 @@
 -- at once, with the usual attempts and priority, and all that came with one claim have one token. Without those seven numbers a line
 -- costs the server a tenth less of what a claim takes, and the worker 0.3 us instead of 1.2 to read.
 
--- Of a job claimed under `token`, what a worker reads (src/jobs/claimed.ts): the numbers where one of them is unusual, and the rest where
--- there is one.
+-- Of a job claimed under `token`, what a worker reads (src/jobs/claimed.ts): the numbers where one of them is unusual, else the place of
+-- its kind where there are several (with all its numbers such a job cost the server 5 % more than before, not less); and the rest
+-- where there is one.
 create function {schema}.job_brief(j {schema}.jobs, kinds text[], token bigint)
 returns text
 language sql
 stable
 as $$
   select concat_ws(e'\x1f', j.id, date_part('epoch', j.run_at) * 1000, coalesce(j.payload::text, ''),
-                   case when j.attempts <> 1 or j.max_attempts <> 20 or j.priority <> 0 or j.created_at <> j.run_at
-                          or j.lease_token is distinct from token or cardinality(kinds) > 1 then
-                     {schema}.job_numbers(j, kinds)
+                   case
+                     when j.attempts <> 1 or j.max_attempts <> 20 or j.priority <> 0 or j.created_at <> j.run_at
+                       or j.lease_token is distinct from token then {schema}.job_numbers(j, kinds)
+                     when cardinality(kinds) > 1 then array_position(kinds, j.kind)::text
                    end,
                    {schema}.job_rest(j))
 $$;

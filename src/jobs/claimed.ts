@@ -145,8 +145,8 @@ export function inTableOrder(jobs: ClaimedJob[], kinds: readonly string[]): Clai
 }
 
 /**
- * From `from` to `end`: id, run_at, payload; then the numbers if one of them is unusual, and the rest, a JSON object, if there is
- * one. Found by their places: taken apart into a list a line took twice as long.
+ * From `from` to `end`: id, run_at, payload; then the numbers if one of them is unusual, else the kind's place if there are
+ * several; and the rest, a JSON object, if there is one. Found by their places: taken apart into a list a line took twice as long.
  */
 function lineOf(
   text: string,
@@ -165,10 +165,10 @@ function lineOf(
   const more = afterPayload === end ? [] : text.slice(afterPayload + 1, end).split(FIELD);
   const rest = more.at(-1)?.startsWith('{') ? JSON.parse(more.pop() as string) : NO_REST;
   const [numbers] = more;
-  if (numbers !== undefined) return numbered(id, payloadText, body, numbers, rest, kinds);
+  if (numbers?.includes(' ')) return numbered(id, payloadText, body, numbers, rest, kinds);
   const runAtMs = Number(text.slice(afterId + 1, afterRunAt));
   const { attempt, maxAttempts, priority } = USUAL;
-  const kind = kinds[0] as string;
+  const kind = kinds[numbers === undefined ? 0 : Number(numbers) - 1] as string;
   return jobOf(id, kind, payloadText, body, attempt, maxAttempts, token, priority, runAtMs, runAtMs, rest);
 }
 
