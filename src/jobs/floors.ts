@@ -16,6 +16,8 @@ const LOOK_SHARE = 10;
 const MAX_LOOK_MS = 10_000;
 /** One that took no longer goes with a claim: it keeps nobody waiting. */
 const CHEAP_LOOK_MS = 4;
+/** From 1830 to 2109 a run_at in float8 ms is exact to the us. A floor that was rounded up would hide what is due with it. */
+const MAX_EXACT_MS = 2 ** 42;
 /** A worker that meets more kinds and priorities than this starts some of them at the head. */
 const MAX_FLOORS = 100;
 
@@ -71,7 +73,7 @@ export class Floors {
     for (let i = 0; i < jobs.length; i += 1) {
       const job = jobs[i] as ClaimedJob;
       // Jobs with an ordering key stand in an index of their own, and come in another order.
-      if (job.orderingKey !== null || !Number.isFinite(job.runAtMs)) continue;
+      if (job.orderingKey !== null) continue;
       const next = jobs[i + 1];
       // Jobs of one kind and priority come together, so mostly the last one says it all.
       if (next?.orderingKey === null && next.kind === job.kind && next.priority === job.priority) continue;
@@ -79,7 +81,9 @@ export class Floors {
       const known = this.#known.get(key);
       if (known === undefined && this.#known.size >= MAX_FLOORS) continue;
       if (known !== undefined && all && known.runAtMs > job.runAtMs) continue;
-      this.#known.set(key, { id: job.id, kind: job.kind, priority: job.priority, runAtMs: job.runAtMs });
+      // Nor is what was known one any more: of jobs put in with run_at '-infinity' 12 came with each look, a thousand in 26 s.
+      if (!(Math.abs(job.runAtMs) < MAX_EXACT_MS)) this.#known.delete(key);
+      else this.#known.set(key, { id: job.id, kind: job.kind, priority: job.priority, runAtMs: job.runAtMs });
     }
   }
 }

@@ -35,6 +35,20 @@ test('what came late moves no floor back, unless more of it may be left', () => 
   expect(ids(floors)).toEqual(['7']);
 });
 
+test.each([Number.NEGATIVE_INFINITY, -2_000_000_000_000_000 - 0.001, -(2 ** 42)])(
+  'a time that is not exact to the microsecond is no floor, and takes the one away behind which more of it may be left: %d',
+  (runAtMs) => {
+    const floors = working();
+    floors.claimed([job('7', 'a', 0, runAtMs)], false);
+    expect(ids(floors)).toEqual([]);
+    floors.claimed([job('5'), job('6', 'b')], true);
+    floors.claimed([job('8', 'a', 0, runAtMs)], true);
+    expect(ids(floors)).toEqual(['5', '6']);
+    floors.claimed([job('9', 'a', 0, runAtMs)], false);
+    expect(ids(floors)).toEqual(['6']);
+  },
+);
+
 test('a look is due three times a second; a found job has the next claim start at the head', () => {
   const floors = working();
   floors.claimed([job('1')], true);
