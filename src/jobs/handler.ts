@@ -86,8 +86,6 @@ export class Run implements HandlerContext {
   lost = false;
   /** Its handler was called, or is about to be. */
   begun = false;
-  /** It has a slot, until its handler has ended. */
-  executing = false;
   /** Handed to the settler: an extension that finds it gone means settled, not lost. */
   settling = false;
   #controller: AbortController | undefined;

@@ -58,14 +58,12 @@ export class Runs {
   readonly settler: Settler;
   readonly leases: Leases;
   readonly #options: RunsOptions;
-  /** How many have begun and not yet ended: those that are marked so. */
-  #executing = 0;
+  /** Begun and not yet ended. */
+  readonly #executing = new Set<Run>();
   /** Claimed and not yet begun. */
   readonly #ahead: Ahead;
   /** Their lease ended before they were begun. */
   readonly #tooLate: Run[] = [];
-  /** Their lease ended while they ran, and they still do. */
-  readonly #lostRunning = new Set<Run>();
   /** Claimed many at once, and not yet taken apart. */
   #arriving = 0;
   /** Resolves when they have been started or given back. */
@@ -90,7 +88,7 @@ export class Runs {
 
   /** Handlers now running. */
   get running(): number {
-    return this.#executing;
+    return this.#executing.size;
   }
 
   /** Jobs that wait for a slot. */
@@ -105,14 +103,14 @@ export class Runs {
 
   /** Is anything held at all? An outcome that is not yet written is work that a dying process would lose. */
   get busy(): boolean {
-    return this.#executing > 0 || this.#ahead.size > 0 || this.settler.pending > 0 || this.#arriving > 0;
+    return this.#executing.size > 0 || this.#ahead.size > 0 || this.settler.pending > 0 || this.#arriving > 0;
   }
 
   /** For jobs that run, and those that wait for one not counted. */
   freeSlots(nowMs: number): number {
     const slots = this.#options.ramp.slots(this.#options.concurrency, nowMs);
     const unsettled = Math.max(0, this.settler.pending - this.#options.concurrency);
-    return slots - this.#executing - unsettled - this.#arriving;
+    return slots - this.#executing.size - unsettled - this.#arriving;
   }
 
   /** So many may wait for a slot now. */
@@ -150,7 +148,7 @@ export class Runs {
       const jobs = many.jobs();
       onApart(jobs);
       const runs = this.#leased(jobs, sentAt);
-      this.#executes(runs);
+      for (const run of runs) this.#executing.add(run);
       // Lost first: an execution then ends before it starts.
       const givenBack = this.#closed ? this.#giveBack(runs) : undefined;
       for (const run of runs) this.#execute(run);
@@ -169,7 +167,7 @@ export class Runs {
       while (this.#ahead.size > 0 && !this.#closed && this.freeSlots(performance.now()) > 0) {
         const run = this.#ahead.next();
         if (run === undefined) return;
-        this.#executes([run]);
+        this.#executing.add(run);
         this.#execute(run);
       }
     } finally {
@@ -194,20 +192,16 @@ export class Runs {
     const deadlineAt = performance.now() + deadlineMs;
     for (
       let leftMs = deadlineMs;
-      this.#executing > 0 && leftMs > 0;
+      this.#executing.size > 0 && leftMs > 0;
       leftMs = deadlineAt - performance.now()
     ) {
       await this.slotFreed.wait(leftMs);
     }
   }
 
-  /**
-   * Aborts what runs, and gives it back; also what lost its lease, if nobody has taken it: the reaper would count the attempt, and
-   * may call the job dead.
-   */
+  /** Aborts what runs, and gives it back. */
   async giveBackRunning(): Promise<void> {
-    const held = this.leases.runs().filter((run) => run.executing);
-    await Promise.all([this.#giveBack([...held, ...this.#lostRunning]), this.#begun]);
+    await Promise.all([this.#giveBack([...this.#executing]), this.#begun]);
   }
 
   /** Returns jobs that came too late to be begun, attempts included. Failing that, the reaper does it later. */
@@ -239,7 +233,7 @@ export class Runs {
     const now = performance.now();
     // Slots that were free when it was sent are there still, and since then some may have become free.
     const { begun, waiting, mustNotWait } = parted(runs, Math.max(slots, this.freeSlots(now)));
-    this.#executes(begun);
+    for (const run of begun) this.#executing.add(run);
     this.#ahead.put(waiting, now);
     if (mustNotWait.length > 0) this.#alsoBegun(this.#giveBackUnbegun(mustNotWait));
     return begun;
@@ -258,12 +252,6 @@ export class Runs {
     this.#alsoBegun(together.then(() => this.#giveBack(this.#tooLate.splice(0))));
   }
 
-  /** They have slots from now on. */
-  #executes(runs: readonly Run[]): void {
-    for (const run of runs) run.executing = true;
-    this.#executing += runs.length;
-  }
-
   #execute(run: Run): void {
     const kind = this.#options.kinds.of(run.job.kind);
     // This process was stopped, or another handler kept it busy: somebody else may run it by now.
@@ -276,14 +264,11 @@ export class Runs {
 
   #ended(run: Run, kind: Kind, end: HandlerEnd): void {
     const { log } = this.#options;
-    run.executing = false;
-    this.#executing -= 1;
+    this.#executing.delete(run);
     this.#ahead.ended();
     kind.running -= 1;
-    if (run.lost) {
-      this.#lostRunning.delete(run);
-      this.leases.ended(run);
-    } else {
+    if (run.lost) this.leases.ended(run);
+    else {
       const outcome = settle(run.job, end, kind.options.retryPolicy ?? DEFAULT_RETRY_POLICY, Math.random());
       this.settler.push({ run, outcome });
       if (outcome.type === 'complete') kind.ramp.succeeded();
@@ -331,6 +316,5 @@ export class Runs {
     this.#options.emit?.({ type: 'lost', job });
     this.#options.log.warn({ job: job.id, kind: job.kind, attempt: job.attempt }, 'a lease was lost');
     if (!run.begun) this.#comesTooLate(run);
-    else if (run.executing) this.#lostRunning.add(run);
   }
 }
