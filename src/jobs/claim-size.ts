@@ -3,7 +3,7 @@
  * thousand payloads of 1 MiB are a gigabyte on both sides, and an answer that is late goes back, to be asked for again. It sees
  * no payload, asks nobody, and only guesses: a claim whose first jobs are a hundred times as long as those before is as long.
  */
-import type { ClaimedMany } from './claimed.js';
+import { type ClaimedMany, lengthOf } from './claimed.js';
 import type { ClaimedJob } from './job.js';
 
 /** Expected of one claim: characters of texts and bytes of bodies. On loopback 16 MiB take 0.1 s. */
@@ -16,9 +16,6 @@ const MIN_LATE_LENGTH = 256 * 1_024;
 const FIRST_JOBS = 100;
 
 type Measured = Pick<ClaimedJob, 'kind' | 'payloadText' | 'body'>;
-
-const lengthOf = ({ payloadText, body }: Measured): number =>
-  (payloadText?.length ?? 0) + (body?.length ?? 0);
 
 /** The length that a job is expected to have: longer at once, shorter by half a claim at most, so claims grow twofold. */
 class JobLength {

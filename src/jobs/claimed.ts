@@ -102,12 +102,15 @@ export function claimedMany(rows: readonly ClaimedTextRow[], kinds: readonly str
   };
 }
 
+/** Characters of its text and bytes of its body. */
+export const lengthOf = ({ payloadText, body }: Pick<ClaimedJob, 'payloadText' | 'body'>): number =>
+  (payloadText?.length ?? 0) + (body?.length ?? 0);
+
 /** The same of jobs that came as rows. */
 export function claimedRows(jobs: readonly ClaimedJob[]): ClaimedMany {
-  let length = 0;
-  for (const { payloadText, body } of jobs) length += (payloadText?.length ?? 0) + (body?.length ?? 0);
   return {
-    ...{ count: jobs.length, length },
+    count: jobs.length,
+    length: jobs.reduce((sum, job) => sum + lengthOf(job), 0),
     byKind: () => counted(jobs),
     last: () => jobs.slice(-1),
     jobs: () => jobs,
