@@ -88,6 +88,13 @@ export class Run implements HandlerContext {
   begun = false;
   /** Handed to the settler: an extension that finds it gone means settled, not lost. */
   settling = false;
+  /** What became of it was told: settled, lost or released, one of the three. */
+  over = false;
+  /** Monotonic ms: when the claim that brought it was sent. */
+  sentAt = 0;
+  /** Its index among those that have a slot, and among the leases (run-list.ts). */
+  slotAt = -1;
+  leaseAt = -1;
   #controller: AbortController | undefined;
 
   constructor(

@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Run } from './handler.js';
 import type { Queryable } from './job.js';
 import { isHeldBy } from './recheck.js';
+import { RunList } from './run-list.js';
 import { within } from './signal.js';
 import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
@@ -26,7 +27,7 @@ const MAX_TRIES = 5;
 const MAX_PAUSE_MS = 100;
 
 export class Leases {
-  readonly #held = new Set<Run>();
+  readonly #held = new RunList('leaseAt');
   #timers: NodeJS.Timeout[] = [];
   #extending = false;
   readonly #options: LeasesOptions;
@@ -70,7 +71,7 @@ export class Leases {
   }
 
   runs(): Run[] {
-    return [...this.#held];
+    return this.#held.all();
   }
 
   async extend(): Promise<void> {
@@ -135,7 +136,7 @@ export class Leases {
   }
 
   #checkDeadlines(until: number): void {
-    for (const run of this.#held) if (run.deadlineAt <= until && !run.settling) this.#lose(run);
+    for (const run of this.runs()) if (run.deadlineAt <= until && this.#isOurs(run)) this.#lose(run);
   }
 
   #lose(run: Run): void {

@@ -12,6 +12,7 @@ import type { Patient } from './patience.js';
 import type { ReturnRamp } from './ramp.js';
 import { releaseJobs } from './release.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
+import { RunList } from './run-list.js';
 import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js';
 import type { Settlement } from './settlement.js';
 import { Settler } from './settler.js';
@@ -59,7 +60,7 @@ export class Runs {
   readonly leases: Leases;
   readonly #options: RunsOptions;
   /** Begun and not yet ended. */
-  readonly #executing = new Set<Run>();
+  readonly #executing = new RunList('slotAt');
   /** Claimed and not yet begun. */
   readonly #ahead: Ahead;
   /** Their lease ended before they were begun. */
@@ -201,7 +202,7 @@ export class Runs {
 
   /** Aborts what runs, and gives it back. */
   async giveBackRunning(): Promise<void> {
-    await Promise.all([this.#giveBack([...this.#executing]), this.#begun]);
+    await Promise.all([this.#giveBack(this.#executing.all()), this.#begun]);
   }
 
   /** Returns jobs that came too late to be begun, attempts included. Failing that, the reaper does it later. */
@@ -213,14 +214,15 @@ export class Runs {
 
   /** Under their leases from now on. */
   #leased(jobs: readonly ClaimedJob[], sentAt: number): readonly Run[] {
-    const runs = jobs.map((job) => this.#begin(job, sentAt + this.#options.leaseMs));
+    const runs = jobs.map((job) => this.#begin(job, sentAt));
     this.#options.emit?.({ type: 'claimed', jobs });
     return runs;
   }
 
-  #begin(job: ClaimedJob, deadlineAt: number): Run {
-    const { kinds, log, store, db } = this.#options;
-    const run = new Run(job, deadlineAt, log, store, db);
+  #begin(job: ClaimedJob, sentAt: number): Run {
+    const { kinds, leaseMs, log, store, db } = this.#options;
+    const run = new Run(job, sentAt + leaseMs, log, store, db);
+    run.sentAt = sentAt;
     const kind = kinds.of(job.kind);
     this.leases.add(run);
     kind.running += 1;
@@ -289,7 +291,8 @@ export class Runs {
     const { emit, onOver } = this.#options;
     this.leases.remove(run);
     if (written) {
-      emit?.({ type: 'settled', job: run.job, outcome });
+      run.over = true;
+      emit?.({ type: 'settled', job: run.job, outcome, heldMs: performance.now() - run.sentAt });
       if (outcome.type === 'complete' || outcome.type === 'discard') onOver(run.job);
     } else this.#lost(run);
     this.beginNext();
@@ -308,10 +311,17 @@ export class Runs {
       run.lose();
       this.leases.remove(run);
     }
+    // Of a lost one that was told.
+    const released = runs.filter((run) => !run.over).map((run) => run.job);
+    for (const run of runs) run.over = true;
+    if (released.length > 0) this.#options.emit?.({ type: 'released', jobs: released });
     await this.release(runs.map((run) => run.job));
   }
 
+  /** Said once: by the leases, or by an end that could not be written. */
   #lost(run: Run): void {
+    if (run.over) return;
+    run.over = true;
     const { job } = run;
     this.#options.emit?.({ type: 'lost', job });
     this.#options.log.warn({ job: job.id, kind: job.kind, attempt: job.attempt }, 'a lease was lost');

@@ -55,11 +55,15 @@ export interface WorkerOptions {
   readonly onEvent?: ((event: WorkerEvent) => void) | undefined;
 }
 
+/** Of each claimed job comes one of settled, lost and released. */
 export type WorkerEvent =
   | { readonly type: 'claimed'; readonly jobs: readonly ClaimedJob[] }
-  | { readonly type: 'settled'; readonly job: ClaimedJob; readonly outcome: Outcome }
+  /** Its outcome is written. `heldMs`: since the claim that brought it was sent. */
+  | { readonly type: 'settled'; readonly job: ClaimedJob; readonly outcome: Outcome; readonly heldMs: number }
   /** The lease ended before the outcome was written: another start may follow or have followed. */
   | { readonly type: 'lost'; readonly job: ClaimedJob }
+  /** Given back before an outcome, the attempt with it: the worker stops, or no slot came. */
+  | { readonly type: 'released'; readonly jobs: readonly ClaimedJob[] }
   | { readonly type: 'reaped'; readonly jobs: readonly Reaped[] }
   | { readonly type: 'fired'; readonly schedules: readonly Fired[] }
   | { readonly type: 'idle' }

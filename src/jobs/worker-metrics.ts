@@ -84,6 +84,7 @@ interface KindSeries {
   readonly settled: Readonly<Record<Ends, { value: number }>>;
   readonly expired: { value: number };
   readonly lost: { value: number };
+  readonly released: { value: number };
   readonly lag: { observe(seconds: number): void };
   readonly duration: { observe(seconds: number): void };
 }
@@ -92,8 +93,8 @@ class EventCounts {
   readonly #kinds: KindNames;
   readonly #offsetMs: () => number;
   readonly #series = new Map<string, KindSeries>();
-  /** Since when this process has had each job. */
-  readonly #held = new Map<ClaimedJob, number>();
+  /** Jobs that this process has. */
+  #held = 0;
   readonly #metrics;
 
   constructor(registry: Registry, kinds: KindNames, offsetMs: () => number) {
@@ -110,6 +111,7 @@ class EventCounts {
         'unbroker_leases_lost_total',
         'Jobs whose lease ended before their outcome was written.',
       ),
+      released: registry.counter('unbroker_jobs_released_total', 'Jobs given back before an outcome.'),
       lag: registry.histogram('unbroker_job_lag_seconds', 'From run_at to the claim.'),
       duration: registry.histogram(
         'unbroker_job_duration_seconds',
@@ -128,16 +130,19 @@ class EventCounts {
         .with({}),
     };
     registry.gauge('unbroker_worker_jobs', 'Jobs that this process holds.', () => [
-      { labels: {}, value: this.#held.size },
+      { labels: {}, value: this.#held },
     ]);
   }
 
   count(event: WorkerEvent): void {
     if (event.type === 'claimed') this.#claimed(event.jobs);
-    else if (event.type === 'settled') this.#settled(event.job, event.outcome);
+    else if (event.type === 'settled') this.#settled(event);
     else if (event.type === 'lost') {
-      // Said once by the leases and once more by a settlement that came too late.
-      if (this.#held.delete(event.job)) this.#of(event.job.kind).lost.value += 1;
+      this.#held -= 1;
+      this.#of(event.job.kind).lost.value += 1;
+    } else if (event.type === 'released') {
+      this.#held -= event.jobs.length;
+      for (const { kind } of event.jobs) this.#of(kind).released.value += 1;
     } else if (event.type === 'reaped') {
       for (const { kind, state } of event.jobs)
         this.#metrics.reaped.with({ kind: this.#kinds.label(kind), state }).value += 1;
@@ -148,32 +153,29 @@ class EventCounts {
   }
 
   #claimed(jobs: readonly ClaimedJob[]): void {
-    const now = performance.now();
+    this.#held += jobs.length;
     // run_at is by the database's clock.
     const databaseNow = Date.now() + this.#offsetMs();
     for (const job of jobs) {
       const series = this.#of(job.kind);
       series.claimed.value += 1;
       series.lag.observe(Math.max(0, databaseNow - job.runAtMs) / 1_000);
-      this.#held.set(job, now);
     }
   }
 
-  #settled(job: ClaimedJob, outcome: Outcome): void {
+  #settled({ job, outcome, heldMs }: WorkerEvent & { readonly type: 'settled' }): void {
+    this.#held -= 1;
     const series = this.#of(job.kind);
     series.settled[outcome.type].value += 1;
     if (outcome.type === 'discard' && outcome.name === 'expired') series.expired.value += 1;
-    const since = this.#held.get(job);
-    if (since === undefined) return;
-    this.#held.delete(job);
-    series.duration.observe((performance.now() - since) / 1_000);
+    series.duration.observe(heldMs / 1_000);
   }
 
   #of(kind: string): KindSeries {
     let series = this.#series.get(kind);
     if (series !== undefined) return series;
     const label = this.#kinds.label(kind);
-    const { claimed, settled, expired, lost, lag, duration } = this.#metrics;
+    const { claimed, settled, expired, lost, released, lag, duration } = this.#metrics;
     const ends = (outcome: Ends) => settled.with({ kind: label, outcome });
     series = {
       claimed: claimed.with({ kind: label }),
@@ -185,6 +187,7 @@ class EventCounts {
       },
       expired: expired.with({ kind: label }),
       lost: lost.with({ kind: label }),
+      released: released.with({ kind: label }),
       lag: lag.with({ kind: label }),
       duration: duration.with({ kind: label }),
     };

@@ -58,10 +58,13 @@ test('what waits for a slot is claimed, never runs beyond the concurrency, and g
     { state: 'ready', least: 0, most: 0 },
     { state: 'running', least: 1, most: 1 },
   ]);
+  expect(worker.untold()).toHaveLength(10);
   end();
   await worker.untilEnded(400);
   expect(await db.states()).toEqual({ done: 400 });
   expect(worker.lost()).toEqual([]);
+  expect(worker.released().length).toBeGreaterThan(0);
+  expect(worker.untold()).toEqual([]);
 });
 
 test('a worker that stops gives back what waits, attempts included', async () => {
@@ -75,6 +78,7 @@ test('a worker that stops gives back what waits, attempts included', async () =>
     `select max(attempts)::int as most from unbroker.jobs where state = 'ready'`,
   );
   expect(rows).toEqual([{ most: 0 }]);
+  expect(worker.untold()).toEqual([]);
 });
 
 test('what is on its last attempt does not wait: a process that dies would leave it dead without a start', async () => {

@@ -38,6 +38,9 @@ export interface TestWorker extends Worker {
   settled(): readonly { readonly job: ClaimedJob; readonly outcome: Outcome }[];
   lost(): readonly ClaimedJob[];
   claimed(): readonly ClaimedJob[];
+  released(): readonly ClaimedJob[];
+  /** Claimed jobs of which nothing was told yet: neither settled nor lost nor released. Throws when one was told twice. */
+  untold(): readonly ClaimedJob[];
   errors(): readonly unknown[];
   /** Until `count` outcomes were written (or their leases lost). */
   untilEnded(count: number, withinMs?: number): Promise<void>;
@@ -68,9 +71,16 @@ export function startWorker(options: TestWorkerOptions): TestWorker {
   worker.start();
   const settled = () => events.flatMap((event) => (event.type === 'settled' ? [event] : []));
   const lost = () => events.flatMap((event) => (event.type === 'lost' ? [event.job] : []));
+  const claimed = () => events.flatMap((event) => (event.type === 'claimed' ? event.jobs : []));
+  const released = () => events.flatMap((event) => (event.type === 'released' ? event.jobs : []));
+  const untold = () => {
+    const left = new Set(claimed());
+    for (const job of [...settled().map((event) => event.job), ...lost(), ...released()])
+      if (!left.delete(job)) throw new Error(`job ${job.id} was told twice, or without a claim`);
+    return [...left];
+  };
   return {
-    ...{ pool, events, settled, lost },
-    claimed: () => events.flatMap((event) => (event.type === 'claimed' ? event.jobs : [])),
+    ...{ pool, events, settled, lost, claimed, released, untold },
     errors: () => events.flatMap((event) => (event.type === 'database-error' ? [event.error] : [])),
     start: () => worker.start(),
     stop: (stopOptions) => worker.stop(stopOptions),
@@ -90,6 +100,7 @@ export function startWorker(options: TestWorkerOptions): TestWorker {
     async close(stopOptions = { deadlineMs: 0 }) {
       await worker.stop(stopOptions);
       await pool.end();
+      untold();
     },
   };
 }

@@ -55,19 +55,21 @@ test('a name is taken once and must be one', () => {
   expect(() => registry.counter('a-b', 'a')).toThrow(TypeError);
 });
 
-test('events become counts; a job lost twice is lost once', async () => {
+test('events become counts', async () => {
   const metrics = createMetrics();
-  const [done, failed, lost] = [job('a', Date.now() - 2_000), job('a'), job('b')];
-  metrics.onEvent({ type: 'claimed', jobs: [done, failed, lost] });
-  metrics.onEvent({ type: 'settled', job: done, outcome: { type: 'complete', resultText: null } });
+  const [done, failed, lost, late] = [job('a', Date.now() - 2_000), job('a'), job('b'), job('b')];
+  metrics.onEvent({ type: 'claimed', jobs: [done, failed, lost, late] });
   metrics.onEvent({
-    type: 'settled',
-    job: failed,
+    ...{ type: 'settled', job: done, heldMs: 40 },
+    outcome: { type: 'complete', resultText: null },
+  });
+  metrics.onEvent({
+    ...{ type: 'settled', job: failed, heldMs: 7_000 },
     outcome: { type: 'retry', delayMs: 1, name: 'E', message: 'm' },
   });
-  expect(sampleOf(parseExposition(await metrics.text()), 'unbroker_worker_jobs')).toBe(1);
+  expect(sampleOf(parseExposition(await metrics.text()), 'unbroker_worker_jobs')).toBe(2);
   metrics.onEvent({ type: 'lost', job: lost });
-  metrics.onEvent({ type: 'lost', job: lost });
+  metrics.onEvent({ type: 'released', jobs: [late] });
   metrics.onEvent({ type: 'reaped', jobs: [{ id: '9', kind: 'c', state: 'dead' }] });
   metrics.onEvent({
     type: 'fired',
@@ -81,11 +83,13 @@ test('events become counts; a job lost twice is lost once', async () => {
   expect(value('unbroker_jobs_settled_total', { kind: 'a', outcome: 'complete' })).toBe(1);
   expect(value('unbroker_jobs_settled_total', { kind: 'a', outcome: 'retry' })).toBe(1);
   expect(value('unbroker_leases_lost_total', { kind: 'b' })).toBe(1);
+  expect(value('unbroker_jobs_released_total', { kind: 'b' })).toBe(1);
   expect(value('unbroker_jobs_reaped_total', { kind: 'c', state: 'dead' })).toBe(1);
   expect(value('unbroker_jobs_fired_total', { kind: 'd' })).toBe(2);
   expect(value('unbroker_database_errors_total')).toBe(1);
   expect(value('unbroker_worker_jobs')).toBe(0);
   expect(value('unbroker_job_duration_seconds_count', { kind: 'a' })).toBe(2);
+  expect(value('unbroker_job_duration_seconds_sum', { kind: 'a' })).toBeCloseTo(7.04);
   expect(value('unbroker_job_lag_seconds_bucket', { kind: 'a', le: '1' })).toBe(1);
   expect(value('unbroker_job_lag_seconds_bucket', { kind: 'a', le: '2.5' })).toBe(2);
   // Without a database nothing is said of the table.
