@@ -14,6 +14,7 @@ export type BodyNote =
   | 'nul'
   | 'lone-surrogate'
   | 'too-large'
+  | 'huge-number'
   | 'compressed'
   | 'refused-by-database';
 
@@ -75,7 +76,7 @@ export function readBody(body: Buffer, contentEncoding: string | undefined, opti
   if (body.length === 0) return EMPTY;
   const maxBytes = options.maxBytes ?? LIMITS.payloadBytes;
   const plain = readText(body, maxBytes, options.careful, false);
-  if (plain.note === null || plain.note === 'too-large') return plain;
+  if (plain.note === null || plain.note === 'too-large' || plain.note === 'huge-number') return plain;
   const inflate = inflater(body, contentEncoding);
   if (inflate === undefined) return plain;
   try {
@@ -92,8 +93,10 @@ function readText(bytes: Buffer, maxBytes: number, careful: boolean, inflated: b
   const bom = bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf;
   const text = bytes.toString('utf8', bom ? 3 : 0);
   if (!LOOKS_LIKE_JSON.test(text)) return refused('not-json', inflated);
-  const tooLarge = refusedNumbers(text);
-  if (tooLarge !== null) return refused(tooLarge, inflated);
+  // Parsed first, also in a hurry, since it is rare: of a text that is no JSON its numbers are not what is wrong.
+  if (hasHugeNumbers(text)) {
+    return refused(parse(text) === undefined ? notJson(text) : 'huge-number', inflated);
+  }
   if (!careful) return new BodyText(text, text, null, inflated);
   // JSON.parse answers everything but undefined.
   const read = new BodyText(text, text, null, inflated);
@@ -106,8 +109,8 @@ const notJson = (text: string): BodyNote => (text.includes('\u0000') ? 'nul' : '
 
 const LOOKS_LIKE_JSON = /^[ \t\n\r]*["{[\dtfn-]/;
 
-/** Characters that exponents may add when the database writes numbers out: 1e9 is ten digits. */
-const MAX_EXPONENTS = 1_048_576;
+/** Digits that the exponents of a body may add when the database writes its numbers out: 1e9 is ten digits. */
+export const MAX_EXPONENTS = 1_048_576;
 
 /**
  * A string, or a number's exponent. Strings are stepped over: of UUIDs one in 140 has a number of such a look in it, of SHA-256 in
@@ -116,11 +119,11 @@ const MAX_EXPONENTS = 1_048_576;
 const STRING_OR_EXPONENT = /"[^"\\]*(?:\\.[^"\\]*)*"?|\d[eE][+-]?(\d{3,})/gs;
 
 /** A megabyte of "1e131071," is legal JSON and would cost the database gigabytes. */
-function refusedNumbers(text: string): BodyNote | null {
-  if (!/\d[eE][+-]?\d{3}/.test(text)) return null;
+function hasHugeNumbers(text: string): boolean {
+  if (!/\d[eE][+-]?\d{3}/.test(text)) return false;
   let sum = 0;
   for (const [, exponent = '0'] of text.matchAll(STRING_OR_EXPONENT)) sum += Number(exponent);
-  return sum > MAX_EXPONENTS ? 'too-large' : null;
+  return sum > MAX_EXPONENTS;
 }
 
 /** jsonb refuses `\u0000` and surrogates that are not a pair; JSON.parse takes both. */

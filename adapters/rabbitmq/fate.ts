@@ -4,7 +4,7 @@
  */
 import { type ImportedJob, LIMITS } from '../../src/jobs/job.js';
 import { storableText } from '../../src/jobs/text.js';
-import type { BodyNote } from './body.js';
+import { type BodyNote, MAX_EXPONENTS } from './body.js';
 import type { Death, Delivery } from './delivery.js';
 import type { DialectFields, MessageView, Reason } from './dialects/dialect.js';
 import type { RuleAnswer } from './drain-config.js';
@@ -77,6 +77,9 @@ const BODY_REASONS: Readonly<Record<BodyNote, string>> = {
   nul: 'the body holds a NUL character, which jsonb cannot',
   'lone-surrogate': 'the body holds half a surrogate pair, which jsonb cannot',
   'too-large': `the body is larger than ${LIMITS.payloadBytes} bytes`,
+  'huge-number':
+    `the body has numbers whose exponents jsonb would write out as more than ${MAX_EXPONENTS} digits; ` +
+    'whoever publishes it should send them smaller, or as strings',
   compressed: 'what the body inflates to is not UTF-8 text',
   'refused-by-database': 'the database does not take the body as jsonb',
 };

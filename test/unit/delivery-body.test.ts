@@ -48,15 +48,26 @@ describe('what it cannot hold is refused with its reason', () => {
     ['{"a":"\\ude00\\ud83d"}', 'lone-surrogate'],
     ['{"a":"\\ud83d \\ude00"}', 'lone-surrogate'],
     ['{"a":"\\ud83d"}', 'lone-surrogate'],
-    [`[${'1e131071,'.repeat(20)}1]`, 'too-large'],
-    [`["\\\\",${'1e131071,'.repeat(20)}"\\""]`, 'too-large'],
-    [`{"a":-2.5E+9999999}`, 'too-large'],
+    [`[${'1e131071,'.repeat(20)}1]`, 'huge-number'],
+    [`["\\\\",${'1e131071,'.repeat(20)}"\\""]`, 'huge-number'],
+    [`{"a":-2.5E+9999999}`, 'huge-number'],
+    ['[1e-9999999]', 'huge-number'],
+    ['3e9999999 words', 'not-json'],
   ])('%j: %s', (body, note) => expect(read(body)).toEqual(refused(note)));
 
   test('invalid UTF-8 is binary, never U+FFFD', () => {
     expect(read(Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]))).toEqual(refused('binary'));
     expect(read(Buffer.from('{"a":1}', 'utf16le'))).toEqual(refused('nul'));
     expect(read(Buffer.from([0x82, 0xa1, 0x61, 0x01]))).toEqual(refused('binary'));
+  });
+
+  test('exponents that the database would write out as too many digits are their own reason, whoever looks', () => {
+    const hurried = (body: string | Buffer) =>
+      readBody(Buffer.from(body), undefined, { careful: false }).note;
+    expect(hurried('[1e9999999]')).toBe('huge-number');
+    expect(hurried(gzipSync('[1e9999999]'))).toBe('huge-number');
+    expect(hurried('[1e1048577]')).toBe('huge-number');
+    expect(hurried('[1e1048576]')).toBeNull();
   });
 
   test('at the limit, one past it', () => {

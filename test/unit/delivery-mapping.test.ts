@@ -195,6 +195,7 @@ describe('state', () => {
     ['not json', 'body-not-json'],
     ['{"a":"x\\u0000y"}', 'body-nul'],
     ['{"n":NaN}', 'body-not-json'],
+    ['{"n":1e9999999}', 'body-huge-number'],
   ])('%s waits dead for a person, with its kind, its bytes and why', (body, name) => {
     const { job, outcome, note } = map({ body, properties: { contentType: 'application/json' } });
     expect(outcome).toBe('row');
@@ -207,6 +208,16 @@ describe('state', () => {
     });
     expect(job.body).toEqual(Buffer.from(body));
     expect(note).toContain(name);
+  });
+
+  test('a body that is too long is told from one whose numbers would be, and what to do', () => {
+    const huge = map({ body: '{"n":1e9999999}' }).job.error?.message;
+    expect(huge).toMatch(/exponents.* 1048576 digits; .*as strings; its bytes are kept in body$/);
+    const long = map({ body: `"${'x'.repeat(1_048_576)}"` }).job.error;
+    expect(long).toEqual({
+      name: 'body-too-large',
+      message: 'the body is larger than 1048576 bytes; its bytes are kept in body',
+    });
   });
 
   test('by rule it runs with its bytes', () => {
