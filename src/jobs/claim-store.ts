@@ -13,10 +13,10 @@ import {
   claimedRows,
   inTableOrder,
 } from './claimed.js';
+import type { Fallbacks } from './fallbacks.js';
 import type { Floor } from './floors.js';
 import { type Completion, completions } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
-import { isOutOfReach } from './sqlstate.js';
 
 /** What a worker asks of a claim. */
 export interface ClaimOrder {
@@ -86,7 +86,7 @@ function rulesOf(demands: readonly KindDemand[]): string {
   return JSON.stringify(Object.fromEntries(demands.map(({ kind, rule }) => [kind, rule])));
 }
 
-export function claimStore(schema: string) {
+export function claimStore(schema: string, fallbacks: Fallbacks) {
   const sql = createClaimStatements(schema);
   return {
     /**
@@ -139,16 +139,14 @@ export function claimStore(schema: string) {
     },
 
     /** The claim alone; for hundreds of jobs it is cheaper. */
-    async claimMany(db: Queryable, order: ClaimOrder): Promise<ClaimedMany> {
-      const { kinds, values: claim } = asked(order);
-      const values = [...claim, ...floorValues(order.floors, kinds), rulesOf(order.demands), order.oldest];
-      try {
+    claimMany(db: Queryable, order: ClaimOrder): Promise<ClaimedMany> {
+      const inLines = async () => {
+        const { kinds, values: claim } = asked(order);
+        const values = [...claim, ...floorValues(order.floors, kinds), rulesOf(order.demands), order.oldest];
         return claimedMany(await rows<ClaimedTextRow>(db, sql.claimMany, values), kinds);
-      } catch (error) {
-        // A schema that is migrated later than its workers.
-        if (!isOutOfReach(error)) throw error;
-        return claimedRows((await this.finishAndClaim(db, [], order)).jobs);
-      }
+      };
+      const inRows = async () => claimedRows((await this.finishAndClaim(db, [], order)).jobs);
+      return fallbacks.ask('claim_lines', inLines, inRows);
     },
 
     /** Leases one job that must run alone. */

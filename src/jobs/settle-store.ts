@@ -3,11 +3,11 @@
  * rules. What becomes of a job is settle.ts's answer; which are written together, settler.ts's.
  */
 import { joinedIds, returnedIds, rows } from './answers.js';
+import type { Fallbacks } from './fallbacks.js';
 import { type Completion, completions, type Held, ids, inOrder, sharedToken, tokens } from './held.js';
 import type { Queryable } from './job.js';
 import type { RowNow } from './recheck.js';
 import { createSettleStatements } from './settle-statements.js';
-import { isOutOfReach } from './sqlstate.js';
 
 /** `stale`: no longer ours. `held`: somebody else has it locked. `refused`: asked by itself it says why. */
 export type EachAnswer = 'written' | 'stale' | 'held' | 'refused';
@@ -39,25 +39,27 @@ async function allOrSome(
   return answer?.ids?.split(',') ?? [];
 }
 
-export function settleStore(schema: string) {
+/** What ends jobs has an older way each (fallbacks.ts): what ran shall not run again for a schema that is migrated later. */
+export function settleStore(schema: string, fallbacks: Fallbacks) {
   const sql = createSettleStatements(schema);
-  const finishMany = async (held: readonly Completion[], db: Queryable): Promise<string[]> => {
-    const token = sharedToken(held);
-    if (token !== null && held.every(({ resultText }) => resultText === null)) {
-      try {
-        return await allOrSome(held, db, sql.finishOf, [ids(held), token]);
-      } catch (error) {
-        // A schema that is migrated later than its workers. There, too, no end may wait long for another's row.
-        if (!isOutOfReach(error)) throw error;
-      }
-    }
-    return allOrSome(held, db, sql.finishBatch, completions(held));
+  const finish = (db: Queryable, held: readonly Completion[]): Promise<string[]> =>
+    joinedIds(db, sql.finish, completions(held));
+  const finishOne = async (held: Completion, db: Queryable): Promise<string[]> => {
+    const values = [held.id, held.leaseToken, held.resultText];
+    const [answer] = await rows<{ written: boolean }>(db, sql.finishOne, values);
+    return answer?.written === true ? [held.id] : [];
   };
-  const removeMany = (held: readonly Held[], db: Queryable): Promise<string[]> => {
+  const finishMany = (held: readonly Completion[], db: Queryable): Promise<string[]> => {
+    // Before finish, since no end may wait long for another's row.
+    const inBatch = () =>
+      fallbacks.ask(
+        'finish_batch',
+        () => allOrSome(held, db, sql.finishBatch, completions(held)),
+        () => finish(db, held),
+      );
     const token = sharedToken(held);
-    if (token !== null) return allOrSome(held, db, sql.removeOf, [ids(held), token]);
-    const mine = inOrder(held);
-    return joinedIds(db, sql.removeSoon, [ids(mine), tokens(mine)]);
+    if (token === null || held.some(({ resultText }) => resultText !== null)) return inBatch();
+    return fallbacks.ask('finish_of', () => allOrSome(held, db, sql.finishOf, [ids(held), token]), inBatch);
   };
   const removeFree = (db: Queryable, held: readonly Held[]): Promise<string[]> => {
     const mine = inOrder(held);
@@ -71,18 +73,14 @@ export function settleStore(schema: string) {
     },
 
     /** `keeping`: `db`, but it may keep the plans of statements. Refused (55P03) when somebody else holds one of the rows. */
-    async complete(db: Queryable, held: readonly Completion[], keeping = db): Promise<string[]> {
+    complete(db: Queryable, held: readonly Completion[], keeping = db): Promise<string[]> {
       const [first] = held;
-      try {
-        if (first === undefined || held.length > 1) return await finishMany(held, keeping);
-        const values = [first.id, first.leaseToken, first.resultText];
-        const [answer] = await rows<{ written: boolean }>(keeping, sql.finishOne, values);
-        return answer?.written === true ? [first.id] : [];
-      } catch (error) {
-        // A schema that is migrated later than its workers: what ran shall not run again for that.
-        if (!isOutOfReach(error)) throw error;
-        return joinedIds(keeping, sql.finish, completions(held));
-      }
+      if (first === undefined || held.length > 1) return finishMany(held, keeping);
+      return fallbacks.ask(
+        'finish_one',
+        () => finishOne(first, keeping),
+        () => finish(keeping, held),
+      );
     },
 
     /** Each in a transaction of its own: what became of them, in the order given. `keeping` is in no transaction. */
@@ -93,14 +91,17 @@ export function settleStore(schema: string) {
     },
 
     /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). Refused as complete is. */
-    async completeAndRemove(db: Queryable, held: readonly Held[]): Promise<string[]> {
-      try {
-        return await removeMany(held, db);
-      } catch (error) {
-        // A schema that is migrated later than its workers.
-        if (!isOutOfReach(error)) throw error;
-        return removeFree(db, held);
-      }
+    completeAndRemove(db: Queryable, held: readonly Held[]): Promise<string[]> {
+      const older = () => removeFree(db, held);
+      const token = sharedToken(held);
+      if (token !== null)
+        return fallbacks.ask('remove_of', () => allOrSome(held, db, sql.removeOf, [ids(held), token]), older);
+      const mine = inOrder(held);
+      return fallbacks.ask(
+        'remove_soon',
+        () => joinedIds(db, sql.removeSoon, [ids(mine), tokens(mine)]),
+        older,
+      );
     },
 
     /** The same of those that nobody else holds: never waits for a lock. */

@@ -5,6 +5,7 @@
  */
 import { claimStore } from './claim-store.js';
 import { enqueueStore } from './enqueue-store.js';
+import { Fallbacks } from './fallbacks.js';
 import { operatorStore } from './operator-store.js';
 import { scheduleStore } from './schedule-store.js';
 import { DEFAULT_SCHEMA } from './schema-name.js';
@@ -14,15 +15,19 @@ import { upkeepStore } from './upkeep-store.js';
 
 export type Store = ReturnType<typeof createStore>;
 
-/** `schema` must already be vetted or is refused with `schema-invalid`. Default `unbroker`. */
-export function createStore(schema: string = DEFAULT_SCHEMA) {
+/**
+ * `schema` must already be vetted or is refused with `schema-invalid`. Default `unbroker`. `nowMs` says when to look again for a
+ * function that was missed.
+ */
+export function createStore(schema: string = DEFAULT_SCHEMA, nowMs = () => performance.now()) {
+  const fallbacks = new Fallbacks(nowMs);
   return {
     schema,
     /** Where an enqueue notifies. */
     channel: wakeChannel(schema),
     ...enqueueStore(schema),
-    ...claimStore(schema),
-    ...settleStore(schema),
+    ...claimStore(schema, fallbacks),
+    ...settleStore(schema, fallbacks),
     ...upkeepStore(schema),
     ...scheduleStore(schema),
     ...operatorStore(schema),

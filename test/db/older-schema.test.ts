@@ -9,6 +9,8 @@ import { UnbrokerError } from '../../src/errors.js';
 import { createEnqueue, enqueue, enqueueMany } from '../../src/index.js';
 import { BROUGHT_BY } from '../../src/jobs/behind.js';
 import type { Queryable } from '../../src/jobs/job.js';
+import { codeOf } from '../../src/jobs/sqlstate.js';
+import { createStore } from '../../src/jobs/store.js';
 import { SILENT } from '../../src/log.js';
 import { checkSchema, migrate, readMigrations } from '../../src/migrate.js';
 import { type JobsDatabase, jobsDatabase, type Session } from '../support/jobs.js';
@@ -128,6 +130,118 @@ test('many jobs are claimed, and those that leave nothing removed, the older way
     await worker.close();
     await db.close();
   }
+});
+
+/** How each statement with this word in it went: `ok`, or its SQLSTATE. */
+function watched(db: Queryable, word: string): { readonly db: Queryable; readonly went: string[] } {
+  const went: string[] = [];
+  const query: Queryable['query'] = async (text, values) => {
+    try {
+      const answer = await db.query(text, values);
+      if (text.includes(word)) went.push('ok');
+      return answer;
+    } catch (error) {
+      if (text.includes(word)) went.push(codeOf(error));
+      throw error;
+    }
+  };
+  return { db: { query }, went };
+}
+
+const orderOf = (total: number) => ({
+  demands: [{ kind: 'a', limit: total, park: false }],
+  ...{ total, worker: 'w1', leaseMs: 30_000, floors: [], oldest: false },
+});
+
+test('a claim of many asks once for the function that is not there yet, and finds it a minute after', async () => {
+  const db = await jobsDatabase({ migrated: false });
+  try {
+    await migrate(db.pool, { migrations: own.filter((one) => one.version <= 41) });
+    await db.put('a', Array(5_000).fill(1));
+    const all = watched(db.pool, '');
+    const worker = startWorker({ url: db.url, db: all.db, concurrency: 1_000, handlers: { a: () => {} } });
+    await worker.untilEnded(5_000);
+    await worker.close();
+    // Each that failed is an ERROR in the server's log: it was one for each claim.
+    expect(all.went.filter((how) => how !== 'ok')).toEqual(['42883']);
+
+    await db.put('a', Array(6).fill(1));
+    let nowMs = 1_000;
+    const store = createStore('unbroker', () => nowMs);
+    const lines = watched(db.pool, 'claim_lines');
+    const claim = async () => (await store.claimMany(lines.db, orderOf(1))).count;
+    expect([await claim(), await claim()]).toEqual([1, 1]);
+    expect(lines.went).toEqual(['42883']);
+    await migrate(db.pool, { migrations: own });
+    nowMs += 59_999;
+    expect([await claim(), lines.went]).toEqual([1, ['42883']]);
+    nowMs += 1;
+    expect([await claim(), await claim(), lines.went]).toEqual([1, 1, ['42883', 'ok', 'ok']]);
+  } finally {
+    await db.close();
+  }
+});
+
+describe('an end asks once for a function that is not there, and once again after a minute', () => {
+  let db: JobsDatabase;
+  beforeAll(async () => {
+    db = await jobsDatabase();
+  });
+  afterAll(() => db.close());
+
+  test.each([
+    ['finish_of', 'complete', 2, null],
+    ['finish_batch', 'complete', 2, '1'],
+    ['finish_one', 'complete', 1, null],
+    ['remove_of', 'completeAndRemove', 2, null],
+    ['remove_soon', 'completeAndRemove', 2, '1'],
+  ] as const)('%s', async (name, write, count, resultText) => {
+    let nowMs = 1_000;
+    const store = createStore('unbroker', () => nowMs);
+    const { db: watching, went } = watched(db.pool, `.${name}(`);
+    const end = async (): Promise<void> => {
+      await db.put('a', Array(2 * count).fill(1));
+      const first = await db.claim('a', { total: count });
+      const second = await db.claim('a', { total: count });
+      // Without a token that all of them share the functions for whole claims are not asked.
+      const jobs = name === 'remove_soon' ? [...first, ...second] : first;
+      const ended = jobs.map((job) => ({ ...job, resultText }));
+      expect(await store[write](watching, ended)).toHaveLength(ended.length);
+      await db.clear();
+    };
+    await db.pool.query(`alter function unbroker.${name} rename to ${name}_away`);
+    await end();
+    await end();
+    nowMs += 59_999;
+    await end();
+    expect(went).toEqual(['42883']);
+    nowMs += 1;
+    await end();
+    expect(went).toEqual(['42883', '42883']);
+    await db.pool.query(`alter function unbroker.${name}_away rename to ${name}`);
+    nowMs += 59_999;
+    await end();
+    expect(went).toHaveLength(2);
+    nowMs += 1;
+    await end();
+    await end();
+    expect(went.slice(2)).toEqual(['ok', 'ok']);
+  });
+
+  test('what a trigger of the caller misses is not taken for it', async () => {
+    const store = createStore('unbroker', () => 1_000);
+    const { db: watching, went } = watched(db.pool, '.finish_of(');
+    await db.pool.query(`
+      create function unbroker.theirs() returns trigger language plpgsql as $$ begin perform nobody(); return new; end $$;
+      create trigger theirs before update of state on unbroker.jobs
+        for each row when (new.state = 'done') execute function unbroker.theirs()`);
+    await db.put('a', [1, 2]);
+    const ended = (await db.claim('a')).map((job) => ({ ...job, resultText: null }));
+    await expect(store.complete(watching, ended)).rejects.toMatchObject({ code: '42883' });
+    await db.pool.query('drop trigger theirs on unbroker.jobs');
+    expect(await store.complete(watching, ended)).toHaveLength(2);
+    expect(went).toEqual(['42883', 'ok']);
+  });
 });
 
 test('a schema that is not there; a function that is missed and is not ours', async () => {
