@@ -6,8 +6,9 @@
 alter table {schema}.claims add column places tid[];
 alter table {schema}.claims alter column places set storage external;
 
--- Where the rows of this claim are, if these are all of its jobs: whatever runs there under its token is then one of them. The ids
--- come sorted; those of a claim are in the order in which it took them, mostly the same.
+-- Where the rows of this claim are, if these are all of its jobs, in any order: whatever runs there under its token is then one of
+-- them. Only while none of them was counted as ended and no reaper has looked: it leaves the ids of those that still run, and a
+-- restored table may hold another that runs under the same token.
 create function {schema}.places_of(claim bigint, ended bigint[])
 returns tid[]
 language plpgsql
@@ -17,8 +18,10 @@ begin
   return (
     select c.places
     from {schema}.claims c
-    where c.token = claim and cardinality(c.ids) = cardinality(ended)
-      and (c.ids = ended or array(select i.id from unnest(c.ids) as i (id) order by i.id) = ended));
+    where c.token = claim and c.remaining = cardinality(ended) and cardinality(c.ids) = cardinality(ended)
+      and (c.ids = ended
+        or array(select i.id from unnest(c.ids) as i (id) order by i.id)
+          = array(select e.id from unnest(ended) as e (id) order by e.id)));
 end
 $$;
 
