@@ -13,6 +13,7 @@ import type { Queryable } from './jobs/job.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { codeOf } from './jobs/sqlstate.js';
 import { autovacuumIn, FIRST_TRY, type LockTry, lockHint, nextTry, pauseMs } from './lock-tries.js';
+import { MIGRATION_NAMES } from './migration-names.js';
 import { ownerToBe } from './schema-owner.js';
 
 export interface Migration {
@@ -153,8 +154,7 @@ export async function migrate(pool: MigratePool, options: MigrateOptions = {}): 
 /** Throws `schema-missing`, `schema-older` or `schema-newer` unless the database is at this package's version. */
 export async function checkSchema(db: Queryable, schema: string = DEFAULT_SCHEMA): Promise<void> {
   const s = quoteSchema(schema);
-  const migrations = readMigrations();
-  const newest = migrations.at(-1)?.version ?? 0;
+  const newest = MIGRATION_NAMES.length;
   const version = await currentVersion(db, s);
   refuseNewer(version, newest, schema);
   if (version === newest) return;
@@ -164,7 +164,7 @@ export async function checkSchema(db: Queryable, schema: string = DEFAULT_SCHEMA
       exitStatus: EXIT.badInput,
     });
   }
-  const missing = migrations.filter((one) => one.version > version).map(({ name }) => name);
+  const missing = MIGRATION_NAMES.slice(version);
   const names = missing.length === 1 ? `${missing[0]}` : `${missing[0]} to ${missing.at(-1)}`;
   throw new UnbrokerError(
     'schema-older',

@@ -39,7 +39,7 @@ export async function connect(
   _socketOptions?: object,
 ): Promise<Connection> {
   const given = (typeof address === 'object' && address !== null ? address : {}) as ConnectOptions;
-  const own = given.pool === undefined ? environmentPool() : null;
+  const own = given.pool === undefined ? await environmentPool() : null;
   const pool = given.pool ?? (own as ChannelPool);
   const { schema = 'unbroker', leaseMs = 30_000, pollMs = 50 } = given;
   try {

@@ -10,7 +10,7 @@ import { promisify } from 'node:util';
 import { build } from 'esbuild';
 import ts from 'typescript';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { migrate } from '../../src/migrate.js';
+import { migrate, readMigrations } from '../../src/migrate.js';
 import { type FreshDatabase, freshDatabase } from '../support/services.js';
 
 const run = promisify(execFile);
@@ -96,6 +96,26 @@ const main = async () => {
 main();
 `;
 
+/** The face of amqplib, which opens its own pool and looks whether the schema is its own. */
+const BUNDLED_AMQPLIB = `
+import amqp from 'unbroker/amqplib';
+const main = async () => {
+  const refused = async (options) => (await amqp.connect(options).catch((error) => error)).code;
+  const missing = await refused({ schema: 'not_there' });
+  if (missing !== 'schema-missing') return console.log(JSON.stringify({ missing }));
+  const connection = await amqp.connect('amqp://not-looked-at');
+  const channel = await connection.createConfirmChannel();
+  const { queue } = await channel.assertQueue(process.argv[2]);
+  channel.sendToQueue(queue, Buffer.from('{"n":1}'), { messageId: 'm1' });
+  await channel.waitForConfirms();
+  const message = await channel.get(queue);
+  channel.ack(message);
+  await connection.close();
+  console.log(JSON.stringify({ got: message.content.toString(), id: message.properties.messageId, older: await refused({ schema: 'older' }) }));
+};
+main();
+`;
+
 const TYPES = `
 import { defineKind, enqueue } from 'unbroker/enqueue';
 import { fromPostgresJs } from 'unbroker/transactions';
@@ -168,10 +188,10 @@ describe('the packed tarball', () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  const node = async (name: string, text?: string): Promise<unknown> => {
+  const node = async (name: string, text?: string, ...words: string[]): Promise<unknown> => {
     const project = join(folder, 'project');
     if (text !== undefined) writeFileSync(join(project, name), text);
-    const { stdout } = await run(process.execPath, [name], {
+    const { stdout } = await run(process.execPath, [name, ...words], {
       cwd: project,
       env: { ...process.env, DATABASE_URL: database.url },
     });
@@ -189,6 +209,22 @@ describe('the packed tarball', () => {
     expect(answer.importMs).toBeLessThan(3_000);
   });
 
+  /** The packages in it. */
+  const bundle = async (
+    contents: string,
+    outfile: string,
+    format: 'esm' | 'cjs',
+    external: readonly string[],
+  ): Promise<(string | undefined)[]> => {
+    const project = join(folder, 'project');
+    const { metafile } = await build({
+      stdin: { contents, resolveDir: project },
+      ...{ bundle: true, platform: 'node', format, external: [...external], metafile: true },
+      ...{ absWorkingDir: project, outfile, logLevel: 'error' },
+    });
+    return Object.keys(metafile.inputs).map((path) => path.split('node_modules/')[1]?.split('/')[0]);
+  };
+
   // pg asks for Node's modules by require, which an ESM bundle of esbuild has not: it stays outside, as docs/do/questions.md
   // says. As CommonJS it is in the bundle.
   it.each([
@@ -203,14 +239,7 @@ describe('the packed tarball', () => {
       mkdirSync(join(project, 'migrations'), { recursive: true });
       writeFileSync(join(project, 'migrations', '001_jobs.sql'), 'create table jobs_of_the_caller ();');
       const name = `bundle/main.${suffix}`;
-      const { metafile } = await build({
-        stdin: { contents: BUNDLED, resolveDir: project },
-        ...{ bundle: true, platform: 'node', format, external: [...external], metafile: true },
-        ...{ absWorkingDir: project, outfile: name, logLevel: 'error' },
-      });
-      const inside = Object.keys(metafile.inputs).map(
-        (path) => path.split('node_modules/')[1]?.split('/')[0],
-      );
+      const inside = await bundle(BUNDLED, name, format, external);
       expect(inside).toContain('unbroker');
       expect(inside.filter((of) => ['pino', 'fastify', 'amqplib', 'ts-morph'].includes(`${of}`))).toEqual([]);
       expect(await node(name)).toEqual({
@@ -220,6 +249,44 @@ describe('the packed tarball', () => {
       });
     },
   );
+
+  it.each([
+    ['esm', 'mjs', ['pg']],
+    ['cjs', 'cjs', []],
+  ] as const)(
+    'publishes and gets through the face of amqplib in a bundle as %s',
+    async (format, suffix, external) => {
+      await migrate(database.pool);
+      await migrate(database.pool, { schema: 'older', migrations: readMigrations().slice(0, 1) });
+      const name = `bundle/amqplib.${suffix}`;
+      const inside = await bundle(BUNDLED_AMQPLIB, name, format, external);
+      expect(inside).toContain('unbroker');
+      expect(inside.includes('pg')).toBe(format === 'cjs');
+      expect(inside.filter((of) => ['pino', 'fastify', 'amqplib', 'ts-morph'].includes(`${of}`))).toEqual([]);
+      const queue = `bundled_${format}`;
+      expect(await node(name, undefined, queue)).toEqual({
+        ...{ got: '{"n":1}', id: 'm1', older: 'schema-older' },
+      });
+      const { rows } = await database.pool.query('select state from unbroker.jobs where kind = $1', [
+        `amqp.${queue}`,
+      ]);
+      expect(rows).toEqual([{ state: 'done' }]);
+    },
+  );
+
+  it('in an ESM bundle with pg in it, the face of amqplib takes a pool, and says so where it has none', async () => {
+    const name = 'bundle/pg-inside.mjs';
+    await bundle(
+      `import { connect } from 'unbroker/amqplib';
+       const pool = { query: async () => { throw Object.assign(new Error('asked'), { code: 'asked' }); } };
+       const code = async (options) => (await connect(options).catch((error) => error)).code;
+       console.log(JSON.stringify([await code({ pool }), await code()]));`,
+      name,
+      'esm',
+      [],
+    );
+    expect(await node(name)).toEqual(['asked', 'driver-unreadable']);
+  });
 
   it('types as ESM and as CommonJS', async () => {
     const project = join(folder, 'project');

@@ -7,6 +7,7 @@ import { builtinModules } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, test } from 'vitest';
+import { MIGRATION_NAMES } from '../../src/migration-names.js';
 import { codesIn, importsOf } from './sources.js';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -225,6 +226,14 @@ describe('fences', () => {
     const packages = [...closure('src/enqueue.ts')].flatMap((file) => importsOfFile(file).packages);
     expect(packages).toEqual([]);
   });
+});
+
+test('the migrations that a schema is held against are those that are there, numbered without a gap', () => {
+  const files = readdirSync(join(root, 'migrations')).sort();
+  expect(MIGRATION_NAMES.map((name) => `${name}.sql`)).toEqual(files);
+  expect(MIGRATION_NAMES.map((name) => Number(name.slice(0, 3)))).toEqual(
+    MIGRATION_NAMES.map((_, i) => i + 1),
+  );
 });
 
 test('pages that a message sends its reader to are there, and in the package', () => {

@@ -46,8 +46,8 @@ test.each(KEPT)('%s stays as it is', (url) => {
   expect(withTlsModeNamed(url)).toBe(url);
 });
 
-test('the pool of the amqplib interface says nothing, either', () => {
+test('the pool of the amqplib interface says nothing, either', async () => {
   vi.stubEnv('DATABASE_URL', 'postgres://h/d?sslmode=require');
-  const { connectionString } = environmentPool().options;
+  const { connectionString } = (await environmentPool()).options;
   expect(connectionString).toBe('postgres://h/d?sslmode=verify-full');
 });
