@@ -306,6 +306,8 @@ export class Importer {
     // An ack takes everything before it along, so the batch before must have been committed and acked; and one unproved
     // ack per queue: after a crash it is then either all of the batch or none of it.
     await before;
+    // Not sooner: a batch that the database refuses is read out of its rows again.
+    state.writer.reuse(batch.rows);
     await state.fencing;
     if (this.#failure !== undefined) throw this.#failure;
     const source = state.source as Source;

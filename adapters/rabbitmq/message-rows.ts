@@ -78,6 +78,12 @@ export class MessageWriter {
     };
   }
 
+  /** These are committed. All that were written here come here, in their order. */
+  reuse(placed: readonly PlacedRows[]): void {
+    this.#ledger.reuse(placed.map(({ rows }) => rows.ledger));
+    this.#jobs.reuse(placed.map(({ rows }) => rows.job).filter((job) => job !== null));
+  }
+
   #entry(
     { queue, redelivered, properties, bytes, body }: Delivery,
     print: string,

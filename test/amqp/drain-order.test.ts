@@ -1,6 +1,6 @@
 /**
  * Batches are written side by side on two connections. However slow one of them is, jobs are claimed, and messages go
- * back, in the order of their queue.
+ * back, in the order of their queue, each as it was sent: what waits is not written over.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -8,6 +8,8 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type DrainWorld, drainWorld } from './drain-world.js';
 
 const MESSAGES = 400;
+/** Long enough that a batch fills several of the buffers that rows are written into. */
+const textOf = (n: number): string => String(n).padStart(4, '0').repeat(10_000);
 let world: DrainWorld;
 beforeAll(async () => {
   world = await drainWorld();
@@ -20,7 +22,9 @@ test.each(['begin; set local', 'int8send(nextval', 'insert into "unbroker".drain
   'one connection is slow to answer %s',
   async (statement) => {
     await world.channel.assertQueue('work', { durable: true });
-    await Promise.all(Array.from({ length: MESSAGES }, (_, n) => world.publish('', 'work', { n })));
+    await Promise.all(
+      Array.from({ length: MESSAGES }, (_, n) => world.publish('', 'work', { n, text: textOf(n) })),
+    );
     const pool = new pg.Pool({ connectionString: world.database.url, max: 6 });
     const slowed = new Map<pg.PoolClient, number>();
     pool.on('connect', (client) => {
@@ -48,6 +52,12 @@ test.each(['begin; set local', 'int8send(nextval', 'insert into "unbroker".drain
          order by l.batch, l.position`,
       );
       expect(ledger.map(({ n }) => n)).toEqual(inOrder);
+      const [whole] = await world.rows<{ jobs: number; bodies: number }>(
+        `select count(*) filter (where j.payload ->> 'text' = repeat(lpad(j.payload ->> 'n', 4, '0'), 10000))::int as jobs,
+                count(*) filter (where convert_from(l.body, 'UTF8')::jsonb = j.payload)::int as bodies
+         from unbroker.drain_ledger l join unbroker.jobs j on j.id = l.job`,
+      );
+      expect(whole).toEqual({ jobs: MESSAGES, bodies: MESSAGES });
     } finally {
       await pool.end();
       await world.database.pool.query(

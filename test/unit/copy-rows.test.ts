@@ -8,6 +8,7 @@ import {
   copyData,
   fieldsOf,
   putEight,
+  type WrittenRow,
 } from '../../src/jobs/copy-rows.js';
 import type { Json } from '../../src/jobs/job.js';
 
@@ -62,6 +63,36 @@ test('every value of every row is read back, in buffers of any size', () => {
       );
     }),
   );
+});
+
+test('a buffer is written again when all its rows were handed back, and no row before', () => {
+  const steps = fc.array(fc.record({ length: fc.nat(2_000), back: fc.nat(3) }), { maxLength: 60 });
+  fc.assert(
+    fc.property(steps, fc.integer({ min: 1, max: 10_000 }), (wanted, size) => {
+      const writer = new CopyRows(size);
+      const waiting: { readonly value: Buffer; readonly row: WrittenRow }[] = [];
+      for (const [index, { length, back }] of wanted.entries()) {
+        const value = Buffer.alloc(length, index + 1);
+        writer.begin(1);
+        writer.bytes(value);
+        waiting.push({ value, row: writer.end() });
+        writer.reuse(waiting.splice(0, back).map(({ row }) => row));
+        for (const one of waiting) expect(fieldsOf(one.row)[0]?.equals(one.value)).toBe(true);
+      }
+    }),
+  );
+  const writer = new CopyRows(10_000);
+  const buffers = new Set<Buffer>();
+  for (let batch = 0; batch < 100; batch += 1) {
+    const rows = Array.from({ length: 10 }, () => {
+      writer.begin(1);
+      writer.bytes(Buffer.alloc(2_000));
+      return writer.end();
+    });
+    for (const { bytes } of rows) buffers.add(bytes);
+    writer.reuse(rows);
+  }
+  expect(buffers.size).toBeLessThan(6);
 });
 
 test('a time is microseconds since 2000', () => {
