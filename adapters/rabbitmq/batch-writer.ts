@@ -69,6 +69,11 @@ export interface RowsWriter {
 export interface BatchWriter extends Omit<RowsWriter, 'reopen'> {
   /** Maps a message again, parsing its body: after the database refused a batch. From then on all are mapped like that. */
   readonly mapCarefully: (message: PreparedMessage) => Mapped;
+  /**
+   * Writes the messages of one batch after the other out; without one, each batch has its own and its megabytes of buffers. After
+   * an error it is not used again. A bridge that got 35 messages a second had a full collection for every seven of them.
+   */
+  readonly messageWriter?: MessageWriter;
 }
 
 /** A drainer that is paused inside a transaction must not keep its successor waiting for the lease row. */
@@ -81,7 +86,7 @@ export interface WriteResult {
 }
 
 /** `acked`: batches whose ack was proved since. Throws `drain-lease-lost`. */
-export function writeBatch(
+export async function writeBatch(
   writer: BatchWriter,
   { messages, ...batch }: PreparedBatch,
   acked: readonly string[],
@@ -91,7 +96,11 @@ export function writeBatch(
     const message = byPosition.get(position) as PreparedMessage;
     return { ...message, mapped: writer.mapCarefully(message) };
   };
-  return writeRows({ ...writer, reopen }, { ...batch, rows: writeOut(messages) }, acked);
+  const { messageWriter = new MessageWriter() } = writer;
+  const rows = writeOut(messages, messageWriter);
+  const result = await writeRows({ ...writer, reopen }, { ...batch, rows }, acked);
+  messageWriter.reuse(rows);
+  return result;
 }
 
 /** The same of messages that are written out already. */
@@ -119,8 +128,7 @@ export async function writeRows(
   }
 }
 
-function writeOut(messages: readonly PreparedMessage[]): PlacedRows[] {
-  const writer = new MessageWriter();
+function writeOut(messages: readonly PreparedMessage[], writer = new MessageWriter()): PlacedRows[] {
   return messages.map(({ delivery, fingerprint, position, mapped }) => ({
     rows: writer.write(delivery, fingerprint, mapped),
     position,

@@ -13,6 +13,7 @@ import { findField, integerOf } from './headers.js';
 import { asJudged, judge, type KeyScope, type NamedMessage, nameMessage, type Verdict } from './late.js';
 import type { AbsorbedRow, Ledger, RunKey } from './ledger.js';
 import { type MappingContext, mapDelivery, type QueueFacts } from './mapping.js';
+import { MessageWriter } from './message-rows.js';
 import { leaseLost } from './run-lease.js';
 
 /** A queue as a bridge reads it. */
@@ -67,6 +68,7 @@ const ELSEWHERE = {
 export class LateWriter {
   /** Bodies are parsed before they are sent once the database has refused one. */
   #careful = false;
+  readonly #messageWriter = new MessageWriter();
 
   constructor(private readonly options: LateWriterOptions) {}
 
@@ -98,6 +100,7 @@ export class LateWriter {
     const { id } = await writeBatch(
       {
         ...this.options,
+        messageWriter: this.#messageWriter,
         ledger: this.#remembering(judged, queue, run, offset, nextOffset),
         run: { id: run.id, holder: this.options.holder, leaseMs: this.options.leaseMs },
         mapCarefully: (message) => {
