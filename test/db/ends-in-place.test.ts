@@ -8,6 +8,7 @@ import type { Held } from '../../src/jobs/held.js';
 import { ids } from '../../src/jobs/held.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { jobsDatabase } from '../support/jobs.js';
+import { ownPages } from '../support/own-pages.js';
 
 /** UNBROKER_TEST_LONG=1: as many as find what is rare; otherwise a sample of seconds. */
 const LONG = Boolean(process.env['UNBROKER_TEST_LONG']);
@@ -332,6 +333,50 @@ describe.each(WRITES)('%s', (how) => {
     expect(sorted(answer)).toEqual(idsOf(claim));
     expect(await db.states()).toEqual(over(80));
     expect(await claimsLeft()).toBe(0);
+  });
+
+  test.each([
+    ['as a server says', 'jit = off'],
+    ['no scans by place', 'enable_tidscan = off'],
+    ['no index scans', 'enable_indexscan = off'],
+    ['dear random pages', 'random_page_cost = 10000'],
+  ])(
+    'planned on an empty table reads few pages of a full one, also of what moved: %s',
+    async (_name, setting) => {
+      await session.query('vacuum analyze unbroker.jobs');
+      const planned = await db.session();
+      await planned.query(`set ${setting}`);
+      for (let i = 0; i < 6; i += 1) {
+        await db.put('a', Array(10).fill(0));
+        const few = await claimMany(10);
+        if (i > 2) await store.extend(session, few.slice(0, 1), 60_000);
+        await end(how, few, planned);
+        await db.clear();
+      }
+      await session.query(
+        `insert into unbroker.jobs (kind, payload) select 'b', to_jsonb(repeat('x', 500)) from generate_series(1, 8000) n`,
+      );
+      await db.put('a', Array(60).fill(0));
+      for (const moved of [0, 2]) {
+        const claim = await claimMany(30);
+        await store.extend(session, claim.slice(0, moved), 60_000);
+        // Each some of its own and of its indexes; the table alone has more than 1,000.
+        expect(await ownPages(planned, () => end(how, claim, planned))).toBeLessThan(700);
+      }
+      await planned.end();
+    },
+  );
+
+  /** Compiling and planning anew cost time, and no pages; without the last the pages above were as few. */
+  test('pins what no count of pages shows', async () => {
+    const name = how === 'complete' ? 'finish_of' : 'remove_of';
+    const { rows } = await session.client.query<{ proconfig: string[] }>(
+      'select proconfig from pg_proc where oid = $1::regproc',
+      [`unbroker.${name}`],
+    );
+    expect(rows[0]?.proconfig).toEqual(
+      expect.arrayContaining(['jit=off', 'plan_cache_mode=force_generic_plan', 'enable_tidscan=on']),
+    );
   });
 
   test('of rows that moved, finds those by their ids', async () => {
