@@ -12,6 +12,8 @@ export interface Kind {
   readonly rule: KindRule | undefined;
   readonly keepDone: boolean;
   readonly ramp: FailureRamp;
+  /** Its own `concurrency` is no more than its share, so it goes first and starves nobody. */
+  readonly small: boolean;
   /** More of it may be claimed than there are slots: nothing else counts them. */
   readonly early: boolean;
   /** When one of its jobs was last claimed for its last attempt (monotonic ms). */
@@ -39,8 +41,10 @@ export class Kinds {
     limits: ReadonlyMap<string, KindRule>,
     private readonly defaults: KindDefaults,
   ) {
+    const all = [...kinds];
+    const share = defaults.concurrency / all.length;
     this.#kinds = new Map(
-      [...kinds].map(([kind, options]) => [kind, newKind(options, limits.get(kind), defaults)]),
+      all.map(([kind, options]) => [kind, newKind(options, limits.get(kind), defaults, share)]),
     );
   }
 
@@ -54,13 +58,15 @@ export class Kinds {
   }
 
   /**
-   * What each kind may still take, beginning with another kind each time so that none starves behind another. `early`: so many
-   * may come before there is a slot.
+   * What each kind may still take, beginning with another kind each time so that none starves behind another. Small ones go before
+   * all others: of 50 slots that slow jobs left all at once, a kind of 20 ms with two of its own got its two in every second claim,
+   * and ended 18 jobs in 5 s instead of 420. `early`: so many may come before there is a slot.
    */
   demands(early: number): KindDemand[] {
     const kinds = [...this.#kinds];
     this.#rotation = (this.#rotation + 1) % kinds.length;
-    return [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)]
+    const turned = [...kinds.slice(this.#rotation), ...kinds.slice(0, this.#rotation)];
+    return [...turned.filter(([, { small }]) => small), ...turned.filter(([, { small }]) => !small)]
       .map(([kind, entry]) => {
         const { ramp, running } = entry;
         return demandOf(kind, entry, ramp.slots - running + (this.#mayTakeMore(entry) ? early : 0));
@@ -96,12 +102,14 @@ function newKind(
   options: KindOptions,
   limits: KindRule | undefined,
   { concurrency, keepDone }: KindDefaults,
+  share: number,
 ): Kind {
   const rule = options.onDeadHead === 'block' ? { ...limits, holds: true } : limits;
   return {
     ...{ options, rule },
     keepDone: options.keepDone ?? keepDone,
     ramp: new FailureRamp(options.concurrency ?? concurrency),
+    small: options.concurrency !== undefined && options.concurrency <= share,
     early: options.concurrency === undefined && rule === undefined,
     lastAttemptAt: Number.NEGATIVE_INFINITY,
     running: 0,

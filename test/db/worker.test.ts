@@ -587,3 +587,29 @@ describe('waiting', () => {
     expect(worker.claimed()).toHaveLength(3);
   });
 });
+
+test('a kind with a few slots of its own gets each that frees up, beside one that would take them all', async () => {
+  const open: (() => void)[] = [];
+  let ended = 0;
+  await db.put('slow', Array(40).fill(0));
+  const worker = work({
+    concurrency: 4,
+    handlers: {
+      slow: () => new Promise<void>((resolve) => open.push(resolve)),
+      few: {
+        concurrency: 1,
+        handle: () => {
+          ended += 1;
+        },
+      },
+      other: () => undefined,
+    },
+  });
+  await until('every slot is taken', () => worker.running === 4);
+  for (let turn = 1; turn <= 6; turn += 1) {
+    await db.put('few', [turn]);
+    open.shift()?.();
+    await until(`the slot of turn ${turn} went to it`, () => ended === turn, { withinMs: 5_000, everyMs: 5 });
+    await until('every slot is taken', () => worker.running === 4);
+  }
+});
