@@ -3,6 +3,7 @@
  * bounded statements (backlog.ts), when somebody scrapes, and at most every quarter of a minute. Kinds are the only
  * label that grows, and it is bounded. It never counts the table.
  */
+import { integer, invalid, object, string } from '../check.js';
 import { METRICS_CONTENT_TYPE, Registry, type Sample } from '../metrics.js';
 import { type Backlog, createBacklog, type KindBacklog, type KindLeases } from './backlog.js';
 import type { ClaimedJob, Queryable } from './job.js';
@@ -17,9 +18,9 @@ export interface MetricsOptions {
   readonly db?: Queryable | undefined;
   /** Default `unbroker`. */
   readonly schema?: string | undefined;
-  /** Kinds with series of their own; those that come later are counted as `(other)`. Default 100. */
+  /** Kinds with series of their own; those that come later are counted as `(other)`. Default 100; 1 to 10,000. */
   readonly maxKinds?: number | undefined;
-  /** The database is asked at most this often. Default 15,000. */
+  /** The database is asked at most this often. Default 15,000; 0 to 3,600,000. */
   readonly sampleMs?: number | undefined;
 }
 
@@ -37,7 +38,19 @@ const OTHER = '(other)';
 /** A scrape waits so long for the database, then it gets what is known. */
 const MAX_SAMPLE_MS = 2_000;
 
-export function createMetrics(options: MetricsOptions = {}): Metrics {
+const asked = object({
+  db: (value, path) => {
+    if (typeof (value as Partial<Queryable> | null)?.query === 'function') return value as Queryable;
+    throw invalid(path, 'a pool of pg, or anything with `query`');
+  },
+  schema: string({ maxLength: 63 }),
+  maxKinds: integer(1, 10_000),
+  sampleMs: integer(0, 3_600_000),
+});
+
+/** Throws `config-invalid` for what is out of range, of another type or unknown: it would be a gauge that never comes. */
+export function createMetrics(given: MetricsOptions = {}): Metrics {
+  const options = asked(given, 'createMetrics');
   const registry = new Registry();
   const kinds = new KindNames(options.maxKinds ?? 100);
   const gauges =

@@ -97,6 +97,9 @@ export function checkHandlers(handlers: Readonly<Record<string, Handler>>): Map<
   return kinds;
 }
 
+const POLICIES =
+  "{ type: 'exponential', baseMs, factor, maxMs }, { type: 'fixed', delayMs } or { type: 'ladder', delaysMs }";
+
 const KIND_OPTIONS: readonly (keyof KindOptions)[] = [
   ...([
     'handle',
@@ -128,7 +131,7 @@ function checkKind(kind: string, handler: Handler): KindOptions {
   }
   whole(`${path}.concurrency`, options.concurrency ?? 1, 10_000);
   if (options.retryPolicy !== undefined && parseRetryPolicy(options.retryPolicy) === null)
-    throw workerInvalid(`${path}.retryPolicy is no policy`, 'Give an exponential, fixed or ladder policy.');
+    throw workerInvalid(`${path}.retryPolicy is no policy`, `Give ${POLICIES}.`);
   if (!['retry', 'park', undefined].includes(options.onLeaseExpired))
     throw workerInvalid(`${path}.onLeaseExpired is not valid`, 'Give retry or park.');
   if (!['pass', 'block', undefined].includes(options.onDeadHead))

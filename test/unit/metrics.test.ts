@@ -120,3 +120,21 @@ test('every metric is documented, and no other', async () => {
   );
   expect(documented.sort()).toEqual(served.sort());
 });
+
+test.each([
+  [{ pool: {} }, 'createMetrics.pool is not a known key'],
+  [{ sampleMS: 5 }, 'did you mean sampleMs?'],
+  [{ db: 'postgres://x' }, 'It must be a pool of pg'],
+  [{ maxKinds: -1 }, 'a whole number from 1 to 10000'],
+  [{ sampleMs: Number.NaN }, 'a whole number from 0'],
+])('%j is refused, and it says what would do', (options, words) => {
+  let refusal: unknown;
+  try {
+    createMetrics(options as never);
+  } catch (error) {
+    refusal = error;
+  }
+  expect(refusal).toMatchObject({ code: 'config-invalid' });
+  const { message, hint } = refusal as { message: string; hint: string };
+  expect(`${message}. ${hint}`).toContain(words);
+});
