@@ -1,7 +1,7 @@
 /**
  * Runs that come and go by the thousand. Not a Set: V8 gives a Set that grows or is full of holes a new table, and the old one goes on
  * pointing at it and at all it held. Once an old table has grown old itself, nothing that was ever in one after it is young garbage any
- * more: a third of whatever a worker allocated was copied and kept until the next full collection, 1.5 us a job.
+ * more: a third of whatever a worker allocated was copied and kept until the next full collection, 1.5 us of its 9.7 a job.
  */
 import type { Run } from './handler.js';
 
