@@ -9,7 +9,7 @@ import type { HandlerContext } from '../../src/jobs/handler.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
-import { jobsDatabase } from '../support/jobs.js';
+import { endLeases, jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
 
@@ -31,11 +31,17 @@ afterEach(async () => {
   await Promise.all(workers.splice(0).map((worker) => worker.close()));
 });
 
-/** The reaper takes the job back, and nobody is to start it again while the test looks. */
+/**
+ * The reaper takes the job back, and nobody is to start it again while the test looks. In one transaction: between two of these
+ * statements a worker that prolongs just then keeps its job after all, or starts it again.
+ */
 async function takeAway(): Promise<void> {
-  await db.expire();
-  await db.store.reap(db.pool, 10);
-  await db.pool.query(`update unbroker.jobs set run_at = run_at + interval '1 hour' where state = 'ready'`);
+  const session = await db.session();
+  await session.query('begin');
+  await endLeases(session);
+  expect(await db.store.reap(session, 10)).toHaveLength(1);
+  await session.query(`update unbroker.jobs set run_at = run_at + interval '1 hour' where state = 'ready'`);
+  await session.query('commit');
 }
 
 interface Gate {
@@ -86,7 +92,8 @@ describe('extension', () => {
     const { opened, open } = gate();
     let signal: AbortSignal | undefined;
     const worker = work({
-      leaseMs: 300,
+      // Prolonged every half second, which is when it is missed; a machine that stands still for a second does not end it.
+      leaseMs: 1_500,
       handlers: {
         a: async (job, context: HandlerContext) => {
           ({ signal } = context);
