@@ -79,7 +79,7 @@ export class Wake {
   }
 
   /**
-   * Nothing is due: say so, at most every third of an announcement's time, and for the first time only when it is `quiet`,
+   * Nothing more is due: say so, at most every third of an announcement's time, and for the first time only when it is `quiet`,
    * too. True when it was said for the first time just now.
    */
   async asleep(quiet: boolean): Promise<boolean> {

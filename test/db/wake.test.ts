@@ -3,7 +3,7 @@
  * connection that listens, polling goes on. The poll interval is a minute here, so that only a wake-up can be quick.
  */
 import pg from 'pg';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createEnqueue, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { Firing } from '../../src/jobs/firing.js';
 import { createStore } from '../../src/jobs/store.js';
@@ -87,6 +87,32 @@ describe('wake-up', () => {
       'it looks',
       () => said.lastIndexOf('claims') >= said.indexOf('sleeps') + 2 && said.includes('sleeps'),
     );
+  });
+
+  it('says again that it sleeps while jobs come one by one, so that each is announced', async () => {
+    start(connect);
+    const saidUntil = async (): Promise<number> => {
+      const { rows } = await database.pool.query(
+        "select date_part('epoch', sleeps_until) as at from unbroker.sleepers",
+      );
+      return rows[0]?.at ?? 0;
+    };
+    await until('the worker sleeps', async () => (await sleepers()) === 1);
+    const first = await saidUntil();
+    const now = performance.now.bind(performance);
+    let aheadMs = 0;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + aheadMs);
+    try {
+      for (let n = 1; n <= 4; n += 1) {
+        aheadMs += 3_000;
+        await enqueue(database.pool, 'noop', n);
+        await until(`job ${n} is done`, () => done.includes(n), { everyMs: 2 });
+      }
+      // In the rest after the second, so before the claim of the third.
+      expect(await saidUntil()).toBeGreaterThan(first);
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   it('is not told of a job that is rolled back or not due', async () => {
