@@ -47,4 +47,5 @@ export const MIGRATION_NAMES: readonly string[] = [
   '042_claim_lines',
   '043_ends_in_place',
   '044_levels_ahead',
+  '045_remove_finished',
 ];

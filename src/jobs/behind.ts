@@ -36,6 +36,7 @@ export const BROUGHT_BY: Readonly<Record<string, string>> = {
   finish_of: '038_claim_in_place',
   remove_of: '038_claim_in_place',
   claim_lines: '042_claim_lines',
+  remove_finished: '045_remove_finished',
 };
 
 /**

@@ -1,8 +1,9 @@
 /**
- * Which finished rows are kept: a walk over them from the newest to the oldest that counts each kind's and says which may
- * go. Newest first, because "the newest thousand of a kind" is then known on the way without an index by kind, which
- * every job would pay for. Pure: reading and removing is upkeep's. Several processes may walk at once: each of them
- * counts what it sees, so at least the promised number is kept.
+ * Which finished rows are kept, and in what order they are looked at. A walk goes from the newest to the oldest, since "the newest
+ * thousand of a kind" is then known on the way without an index by kind, which every job would pay for. It may take days, so what
+ * has grown old meanwhile is followed from the other side: each row is seen once as it reaches an age that is somebody's. Pure: reading
+ * and removing is pruning.ts's. Several processes may walk at once: each of them counts what it sees, so at least the promised number is
+ * kept.
  */
 import type { JobState } from './job.js';
 
@@ -32,21 +33,16 @@ export interface FinishedRow {
 /** Where a walk has come to. */
 export type WalkPosition = Pick<FinishedRow, 'id' | 'finishedAtText'>;
 
-/** The one age that says it all, when there is one: the index by age then finds the rows without a walk. */
-export function plainAgeMs(retention: Retention): number | null {
-  const { maxAgeMs, maxCount } = retention.default ?? {};
-  const plain = maxCount === undefined && Object.keys(retention.kinds ?? {}).length === 0;
-  return plain ? (maxAgeMs ?? null) : null;
-}
-
-export class RetentionWalk {
-  /** Null at the beginning. */
-  position: WalkPosition | null = null;
-  /** No younger row can go, so the walk may begin there. */
-  readonly minAgeMs: number;
+/** What is kept of each kind. */
+export class KeepRules {
   readonly #kinds: ReadonlyMap<string, Keep>;
   readonly #default: Keep;
-  readonly #done = new Map<string, number>();
+  /** Distinct ones at which something may go, in ms. */
+  readonly agesMs: readonly number[];
+  /** Of some kind so many stay, whatever their age. */
+  readonly counts: boolean;
+  /** No younger row can go. Infinite when nothing goes. */
+  readonly minAgeMs: number;
 
   constructor(retention: Retention) {
     this.#default = retention.default ?? {};
@@ -57,23 +53,49 @@ export class RetentionWalk {
       ]),
     );
     const all = [this.#default, ...this.#kinds.values()];
-    this.minAgeMs = all.some((keep) => keep.maxCount !== undefined)
-      ? 0
-      : Math.min(...all.map((keep) => keep.maxAgeMs ?? Number.POSITIVE_INFINITY));
+    this.agesMs = [...new Set(all.flatMap(({ maxAgeMs }) => maxAgeMs ?? []))];
+    this.counts = all.some(({ maxCount }) => maxCount !== undefined);
+    this.minAgeMs = this.counts ? 0 : Math.min(...this.agesMs, Number.POSITIVE_INFINITY);
   }
 
-  /** The next rows on the way, in order; the ids of those that may go. */
-  take(rows: readonly FinishedRow[]): string[] {
+  isTooOld({ kind, ageMs }: FinishedRow): boolean {
+    const { maxAgeMs } = this.#of(kind);
+    return maxAgeMs !== undefined && ageMs > maxAgeMs;
+  }
+
+  /** Null: as many as there are. */
+  maxCountOf({ kind, state }: FinishedRow): number | null {
+    return (state === 'done' ? this.#of(kind).maxCount : null) ?? null;
+  }
+
+  #of(kind: string): Keep {
+    return this.#kinds.get(kind) ?? this.#default;
+  }
+}
+
+/** From the newest that may go to the oldest. */
+export class RetentionWalk {
+  /** Null at the beginning. */
+  position: WalkPosition | null = null;
+  readonly #rules: KeepRules;
+  readonly #done = new Map<string, number>();
+
+  constructor(rules: KeepRules) {
+    this.#rules = rules;
+  }
+
+  /** The next rows on the way, in order; those that may go. */
+  take(rows: readonly FinishedRow[]): FinishedRow[] {
     this.position = rows.at(-1) ?? this.position;
-    return rows.filter((row) => this.#mayGo(row)).map(({ id }) => id);
+    return rows.filter((row) => this.#mayGo(row));
   }
 
-  #mayGo({ kind, state, ageMs }: FinishedRow): boolean {
-    const { maxAgeMs, maxCount } = this.#kinds.get(kind) ?? this.#default;
-    if (maxAgeMs !== undefined && ageMs > maxAgeMs) return true;
-    if (maxCount === undefined || state !== 'done') return false;
-    const newer = this.#done.get(kind) ?? 0;
-    this.#done.set(kind, newer + 1);
+  #mayGo(row: FinishedRow): boolean {
+    if (this.#rules.isTooOld(row)) return true;
+    const maxCount = this.#rules.maxCountOf(row);
+    if (maxCount === null) return false;
+    const newer = this.#done.get(row.kind) ?? 0;
+    this.#done.set(row.kind, newer + 1);
     return newer >= maxCount;
   }
 }

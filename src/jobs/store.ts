@@ -28,7 +28,7 @@ export function createStore(schema: string = DEFAULT_SCHEMA, nowMs = () => perfo
     ...enqueueStore(schema),
     ...claimStore(schema, fallbacks),
     ...settleStore(schema, fallbacks),
-    ...upkeepStore(schema),
+    ...upkeepStore(schema, fallbacks),
     ...scheduleStore(schema),
     ...operatorStore(schema),
   };

@@ -7,7 +7,8 @@
 import type { UnbrokerError } from '../errors.js';
 import { Firing } from './firing.js';
 import type { Queryable } from './job.js';
-import { type Retention, RetentionWalk } from './retention.js';
+import { Pruning } from './pruning.js';
+import type { Retention } from './retention.js';
 import type { Fired } from './schedule-store.js';
 import { within } from './signal.js';
 import { isConflict } from './sqlstate.js';
@@ -20,9 +21,7 @@ export interface UpkeepOptions {
   readonly db: Queryable;
   /** Time between sweeps. Default 5,000; jittered by a quarter so that many workers do not sweep at once. */
   readonly everyMs?: number;
-  /** Finished rows older than this are removed. Default: kept for ever. */
-  readonly retentionMs?: number;
-  /** By kind, by age and by count; instead of retentionMs. */
+  /** Which finished rows are removed, when. Default: kept for ever. */
   readonly retention?: Retention;
   readonly onReaped?: (reaped: readonly Reaped[]) => void;
   readonly onFired?: (fired: readonly Fired[]) => void;
@@ -38,22 +37,22 @@ const BATCH = 500;
 const MAX_ROUNDS = 20;
 const MAX_SWEEP_MS = 60_000;
 const CONFLICT_PAUSE_MS = 50;
-/** From the end of one walk over the finished rows to the beginning of the next. */
-const WALK_EVERY_MS = 60_000;
 
 export class Upkeep {
   #timer: NodeJS.Timeout | undefined;
   #firingTimer: NodeJS.Timeout | undefined;
+  #pruningTimer: NodeJS.Timeout | undefined;
   #stopped = true;
   readonly #options: UpkeepOptions;
   readonly #firing: Firing;
   readonly #turns = new TurnWalk();
-  #walk: RetentionWalk | undefined;
-  #nextWalkAt = Number.NEGATIVE_INFINITY;
+  readonly #pruning: Pruning | undefined;
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
     this.#firing = new Firing(options);
+    const { retention } = options;
+    this.#pruning = retention === undefined ? undefined : new Pruning({ ...options, retention });
   }
 
   /** First sweep at once: after a crash its jobs should not wait longer than they must. */
@@ -61,17 +60,20 @@ export class Upkeep {
     this.#stopped = false;
     void this.#turn();
     void this.#fire();
+    if (this.#pruning !== undefined) void this.#prune(this.#pruning);
   }
 
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);
     clearTimeout(this.#firingTimer);
+    clearTimeout(this.#pruningTimer);
+    this.#pruning?.stop();
   }
 
   /** One sweep. Throws what the database throws. */
   async sweep(): Promise<void> {
-    const { store, db, retentionMs, onReaped, onSwept } = this.#options;
+    const { store, db, onReaped, onSwept } = this.#options;
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       const reaped = await store.reap(db, BATCH);
       if (reaped.length > 0) onReaped?.(reaped);
@@ -80,28 +82,7 @@ export class Upkeep {
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
       if (await this.#turns.step(store, db, BATCH)) break;
     }
-    for (let round = 0; retentionMs !== undefined && round < MAX_ROUNDS; round += 1) {
-      if ((await store.prune(db, retentionMs, BATCH)) < BATCH) break;
-    }
-    await this.#walkOn();
     await onSwept?.();
-  }
-
-  /** Some steps of the walk over the finished rows; it goes on where the last sweep left it. */
-  async #walkOn(): Promise<void> {
-    const { store, db, retention } = this.#options;
-    if (retention === undefined || performance.now() < this.#nextWalkAt) return;
-    for (let round = 0; round < MAX_ROUNDS; round += 1) {
-      this.#walk ??= new RetentionWalk(retention);
-      const rows = await store.finishedBelow(db, this.#walk.position, this.#walk.minAgeMs, BATCH);
-      const ids = this.#walk.take(rows);
-      const newest = rows[0];
-      if (newest !== undefined && ids.length > 0) await store.removeFinished(db, ids, newest.finishedAtText);
-      if (rows.length === BATCH) continue;
-      this.#walk = undefined;
-      this.#nextWalkAt = performance.now() + WALK_EVERY_MS * (0.875 + Math.random() / 4);
-      return;
-    }
   }
 
   async #turn(): Promise<void> {
@@ -127,6 +108,19 @@ export class Upkeep {
     if (this.#stopped) return;
     // Not all at the same moment: one is enough to fire, the others would compute for nothing.
     this.#firingTimer = setTimeout(() => void this.#fire(), Math.ceil(waitMs) + Math.random() * 20);
+  }
+
+  /** On a timer of its own, too: a million rows to remove put off no lease that has ended. Half of the time, then, at most. */
+  async #prune(pruning: Pruning): Promise<void> {
+    const startAt = performance.now();
+    let waitMs = this.#sweepMs();
+    try {
+      if (await pruning.sweep()) waitMs = performance.now() - startAt;
+    } catch (error) {
+      this.#options.onError?.(error);
+    }
+    if (this.#stopped) return;
+    this.#pruningTimer = setTimeout(() => void this.#prune(pruning), waitMs);
   }
 
   #sweepMs(): number {

@@ -5,7 +5,7 @@ import type { KindRule } from './claim-store.js';
 import type { Handler, KindOptions } from './handler.js';
 import { LIMITS } from './job.js';
 import { KIND_LIMITS, type KindLimits } from './kind-limits.js';
-import { plainAgeMs, type Retention, RetentionWalk } from './retention.js';
+import { KeepRules, type Retention } from './retention.js';
 import { parseRetryPolicy } from './retry.js';
 import { MAX_SETTLE } from './settler.js';
 import { isStorable } from './text.js';
@@ -171,14 +171,12 @@ function checkKindLimits(limits: Readonly<Record<string, KindLimits>>): Map<stri
 const MAX_AGE_MS = 3_153_600_000_000;
 const MAX_COUNT = 1_000_000_000;
 
-/** What upkeep needs to know: one age, or the rules by kind. Throws `worker-invalid`. */
+/** The rules by kind; none where nothing ever goes. Throws `worker-invalid`. */
 export function checkRetention(options: { readonly retentionMs?: number; readonly retention?: Retention }): {
-  readonly retentionMs?: number;
   readonly retention?: Retention;
 } {
-  const { retentionMs, retention } = options;
+  const { retentionMs, retention = {} } = options;
   if (retentionMs !== undefined) bounded('retentionMs', retentionMs, 0, MAX_AGE_MS);
-  if (retention === undefined) return retentionMs === undefined ? {} : { retentionMs };
   known('retention', retention, ['default', 'kinds']);
   if (retention.kinds !== undefined) known('retention.kinds', retention.kinds);
   const rules = {
@@ -190,9 +188,7 @@ export function checkRetention(options: { readonly retentionMs?: number; readonl
     bounded(`retention of ${kind.slice(0, 60)}, maxAgeMs`, keep.maxAgeMs ?? 0, 0, MAX_AGE_MS);
     bounded(`retention of ${kind.slice(0, 60)}, maxCount`, keep.maxCount ?? 0, 0, MAX_COUNT);
   }
-  if (new RetentionWalk(rules).minAgeMs === Number.POSITIVE_INFINITY) return {};
-  const ageMs = plainAgeMs(rules);
-  return ageMs === null ? { retention: rules } : { retentionMs: ageMs };
+  return new KeepRules(rules).minAgeMs === Number.POSITIVE_INFINITY ? {} : { retention: rules };
 }
 
 function bounded(name: string, value: number, min: number, max: number): number {

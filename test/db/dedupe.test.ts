@@ -2,6 +2,7 @@
 import pg from 'pg';
 import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Enqueued, enqueue, enqueueMany } from '../../src/enqueue.js';
+import { Pruning } from '../../src/jobs/pruning.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase, type Session } from '../support/jobs.js';
 
@@ -50,7 +51,11 @@ describe('one after the other', () => {
   test('a key is free again once its row is pruned', async () => {
     const first = await put(db.pool, 'k');
     await db.pool.query(`update unbroker.jobs set state = 'done', finished_at = now() - interval '2 hours'`);
-    expect(await db.store.prune(db.pool, 3_600_000, 10)).toBe(1);
+    await new Pruning({
+      store: db.store,
+      db: db.pool,
+      retention: { default: { maxAgeMs: 3_600_000 } },
+    }).sweep();
     const again = await put(db.pool, 'k');
     expect(again.inserted).toBe(true);
     expect(again.id).not.toBe(first.id);

@@ -392,72 +392,18 @@ describe('bounds', () => {
     expect(await store.reap(session, 10)).toHaveLength(3);
   });
 
-  test('a sweep goes on while rounds come back full, then prunes', async () => {
+  test('a sweep goes on while rounds come back full', async () => {
     await db.put('a', Array(1_100).fill(0));
     await db.claim('a', { total: 1_100 });
     await db.expire();
-    await db.pool.query(
-      `insert into unbroker.jobs (kind, state, finished_at)
-       select 'old', case when n % 2 = 0 then 'done' else 'dead' end, now() - n * interval '1 hour' from generate_series(1, 900) n`,
-    );
     let reaped = 0;
     const upkeep = new Upkeep({
       store,
       db: db.pool,
-      retentionMs: 100 * 3_600_000 + 60_000,
       onReaped: (jobs) => (reaped += jobs.length),
     });
     await upkeep.sweep();
     expect(reaped).toBe(1_100);
-    expect(await db.states()).toEqual({ ready: 1_100, done: 50, dead: 50 });
-  });
-});
-
-describe('pruning', () => {
-  test('removes what finished before the age, oldest first, at most the limit, and nothing that may still run', async () => {
-    await db.pool.query(
-      `insert into unbroker.jobs (kind, payload, state, finished_at, run_at) values
-         ('a', '1', 'done', now() - interval '3 hours', now()), ('a', '2', 'cancelled', now() - interval '2 hours', now()),
-         ('a', '3', 'dead', now() - interval '90 minutes', now()), ('a', '4', 'done', now() - interval '30 minutes', now()),
-         ('a', '5', 'ready', null, now() - interval '9 hours')`,
-    );
-    expect(await store.prune(db.pool, 3_600_000, 2)).toBe(2);
-    const left = async () =>
-      (await db.pool.query('select payload from unbroker.jobs order by id')).rows.map((row) => row.payload);
-    expect(await left()).toEqual([3, 4, 5]);
-    expect(await store.prune(db.pool, 3_600_000, 2)).toBe(1);
-    expect(await store.prune(db.pool, 3_600_000, 2)).toBe(0);
-    expect(await left()).toEqual([4, 5]);
-  });
-
-  test('passes by a finished row that an operator is just bringing back', async () => {
-    await db.pool.query(
-      `insert into unbroker.jobs (kind, state, finished_at) values ('a', 'dead', now() - interval '3 hours')`,
-    );
-    const [job] = await store.list(db.pool, {});
-    const operator = await db.session();
-    await operator.query('begin');
-    await store.operatorRetry(operator, [job?.id ?? ''], 1);
-    const pruner = await db.session();
-    const pruning = store.prune(pruner, 3_600_000, 10);
-    await Promise.race([pruning, pruner.untilBlocked()]);
-    await operator.query('commit');
-    expect(await pruning).toBe(0);
-    expect((await db.job(job?.id ?? '')).state).toBe('ready');
-    await Promise.all([operator.end(), pruner.end()]);
-  });
-
-  test('two pruners at once do not deadlock and do not count a row twice', async () => {
-    await db.pool.query(
-      `insert into unbroker.jobs (kind, state, finished_at) select 'a', 'done', now() - interval '1 day' from generate_series(1, 2000)`,
-    );
-    const pruned = await Promise.all(
-      Array.from({ length: 4 }, async () => {
-        let mine = 0;
-        for (let round = 0; round < 30; round += 1) mine += await store.prune(db.pool, 3_600_000, 100);
-        return mine;
-      }),
-    );
-    expect(pruned.reduce((sum, n) => sum + n, 0)).toBe(2_000);
+    expect(await db.states()).toEqual({ ready: 1_100 });
   });
 });

@@ -1,8 +1,8 @@
 /** Finished rows by kind, by age and by count, on a real table: what goes, what stays, how much one sweep touches. */
-import { afterAll, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
+import { Pruning } from '../../src/jobs/pruning.js';
 import type { Retention } from '../../src/jobs/retention.js';
-import { Upkeep } from '../../src/jobs/upkeep.js';
 import { createUpkeepStatements } from '../../src/jobs/upkeep-statements.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
@@ -13,8 +13,16 @@ afterAll(() => db.close());
 beforeEach(() => db.clear());
 
 const HOUR = 3_600_000;
-const upkeep = (retention: Retention, queryable: Queryable = db.pool) =>
-  new Upkeep({ store: db.store, db: queryable, retention });
+const pruning = (retention: Retention, queryable: Queryable = db.pool) =>
+  new Pruning({ store: db.store, db: queryable, retention });
+
+/** Rules that keep all kinds but one of so many for long. */
+const only = (kind: string, kinds: number): Retention['kinds'] =>
+  Object.fromEntries(
+    Array.from({ length: kinds }, (_, n) => `k${n}`)
+      .filter((each) => each !== kind)
+      .map((each) => [each, { maxAgeMs: 1_000 * HOUR }]),
+  );
 
 /** `count` rows of a kind, the n-th finished n hours ago. */
 const finished = (kind: string, count: number, state = 'done') =>
@@ -35,7 +43,7 @@ test('each kind by its own rule, the rest by the default; unfinished ones are no
   for (const kind of ['short', 'long', 'few', 'other']) await finished(kind, 50);
   await finished('few', 50, 'dead');
   await db.put('short', [1]);
-  await upkeep({
+  await pruning({
     default: { maxAgeMs: 20.5 * HOUR },
     kinds: { short: { maxAgeMs: 5.5 * HOUR }, long: { maxAgeMs: 1_000 * HOUR }, few: { maxCount: 3 } },
   }).sweep();
@@ -59,14 +67,18 @@ test('many that finished in the same instant are each looked at once', async () 
     `insert into unbroker.jobs (kind, state, finished_at)
      select 'burst', 'done', now() - interval '1 hour' from generate_series(1, 2345)`,
   );
-  await upkeep({ kinds: { burst: { maxCount: 1_000 } } }).sweep();
+  await pruning({ kinds: { burst: { maxCount: 1_000 } } }).sweep();
   expect(await left()).toEqual({ 'burst done': 1_000 });
 });
 
 test('two at once keep what they promise', async () => {
   await finished('few', 3_000);
   const retention = { kinds: { few: { maxCount: 700 } } };
-  await Promise.all([upkeep(retention).sweep(), upkeep(retention).sweep(), upkeep(retention).sweep()]);
+  const three = [pruning(retention), pruning(retention), pruning(retention)];
+  await Promise.all(three.map((each) => each.sweep()));
+  expect((await left())['few done']).toBeGreaterThanOrEqual(700);
+  // Who met another goes on where it stopped.
+  for (const each of three) await each.sweep();
   expect(await left()).toEqual({ 'few done': 700 });
 });
 
@@ -77,7 +89,7 @@ test('a job that was retried and ended anew while the walk was on its way stays'
     .rows as { id: string }[];
   const racing: Queryable = {
     async query(text, values) {
-      if (text.startsWith('\nwith old') && text.includes('any ($1')) {
+      if (text.includes('remove_finished')) {
         await db.pool.query(
           `update unbroker.jobs set state = 'done', finished_at = clock_timestamp() where id = $1`,
           [oldest?.id],
@@ -86,7 +98,7 @@ test('a job that was retried and ended anew while the walk was on its way stays'
       return db.pool.query(text, values);
     },
   };
-  await upkeep({ default: { maxAgeMs: 1.5 * HOUR }, kinds: { x: { maxCount: 1 } } }, racing).sweep();
+  await pruning({ default: { maxAgeMs: 1.5 * HOUR }, kinds: { x: { maxCount: 1 } } }, racing).sweep();
   expect(await left()).toEqual({ 'few done': 2, 'few dead': 1 });
 });
 
@@ -95,11 +107,158 @@ test('a sweep is bounded and the next one goes on', async () => {
     `insert into unbroker.jobs (kind, state, finished_at)
      select 'k', 'done', now() - n * interval '1 second' from generate_series(1, 12000) as n`,
   );
-  const sweeper = upkeep({ kinds: { k: { maxCount: 100 } } });
-  await sweeper.sweep();
+  const sweeper = pruning({ kinds: { k: { maxCount: 100 } } });
+  // Much went, and there is more.
+  expect(await sweeper.sweep()).toBe(true);
   expect(await left()).toEqual({ 'k done': 2_100 });
-  await sweeper.sweep();
+  expect(await sweeper.sweep()).toBe(false);
   expect(await left()).toEqual({ 'k done': 100 });
+});
+
+test('where little may go a sweep does not hurry', async () => {
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, state, finished_at)
+     select 'k' || n % 11, 'done', now() - interval '2 hours' - n * interval '1 second' from generate_series(1, 12000) as n`,
+  );
+  const sweeper = pruning({ default: { maxAgeMs: HOUR }, kinds: only('k0', 11) });
+  expect(await sweeper.sweep()).toBe(false);
+  expect((await left())['k0 done']).toBeGreaterThan(100);
+});
+
+test('what grows old does not wait for the end of a walk over all that is kept for longer', async () => {
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, state, finished_at)
+     select 'long', 'done', now() - interval '2 hours' - n * interval '1 second' from generate_series(1, 11000) as n`,
+  );
+  const sweeper = pruning({ default: { maxAgeMs: HOUR }, kinds: { long: { maxAgeMs: 1_000 * HOUR } } });
+  await sweeper.sweep();
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, state, finished_at)
+     select k, 'done', now() - interval '61 minutes' from unnest('{short,long}'::text[]) k, generate_series(1, 700)`,
+  );
+  // Its walk is at the oldest thousand now.
+  await sweeper.sweep();
+  expect(await left()).toEqual({ 'long done': 11_700 });
+});
+
+test('each row is read once as it reaches an age, also among many of the same instant', async () => {
+  const read: number[] = [];
+  const counting: Queryable = {
+    async query(text, values) {
+      const answer = await db.pool.query(text, values);
+      if (text.includes('order by j.finished_at, j.id')) read.push(answer.rows.length);
+      return answer;
+    },
+  };
+  const sweeper = pruning({ default: { maxAgeMs: HOUR } }, counting);
+  await sweeper.sweep();
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, state, finished_at)
+     select 'burst', 'done', now() - interval '2 hours' from generate_series(1, 1234)`,
+  );
+  await sweeper.sweep();
+  expect(await left()).toEqual({});
+  await sweeper.sweep();
+  expect(read).toEqual([500, 500, 234, 0]);
+});
+
+describe('what may not go', () => {
+  afterEach(() =>
+    db.pool.query('drop table if exists orders; drop trigger if exists keeps on unbroker.jobs'),
+  );
+  const retention = { default: { maxAgeMs: 0.5 * HOUR } };
+  const refer = async (constraint: string): Promise<void> => {
+    await db.pool.query(`create table orders (job bigint references unbroker.jobs (id) ${constraint})`);
+    await db.pool.query('insert into orders select id from unbroker.jobs where id % 3 = 0');
+  };
+  const referred = async () =>
+    (await db.pool.query('select count(*)::int as n from unbroker.jobs where id % 3 = 0')).rows[0].n;
+
+  test.each(['', 'on delete restrict', 'deferrable initially deferred'])(
+    'rows that a table of the caller’s refers to stay, and keep none of the others (%s)',
+    async (constraint) => {
+      await finished('a', 600);
+      await refer(constraint);
+      await pruning(retention).sweep();
+      expect(await left()).toEqual({ 'a done': 200 });
+      expect(await referred()).toBe(200);
+    },
+  );
+
+  test.each([
+    ['raises', `raise 'not this one'`],
+    ['answers nothing', 'return null'],
+  ])('rows that a trigger of the caller’s keeps stay: it %s', async (_what, body) => {
+    await finished('a', 60);
+    await db.pool.query(
+      `create or replace function unbroker.keeps() returns trigger language plpgsql as $$ begin ${body}; end $$`,
+    );
+    await db.pool.query(
+      'create trigger keeps before delete on unbroker.jobs for each row when (old.id % 3 = 0) execute function unbroker.keeps()',
+    );
+    await pruning(retention).sweep();
+    expect(await left()).toEqual({ 'a done': 20 });
+    expect(await referred()).toBe(20);
+  });
+
+  test('a row that somebody holds is passed by, and goes with the next walk', async () => {
+    await finished('a', 3);
+    const holder = await db.session();
+    await holder.query('begin');
+    await holder.query('select from unbroker.jobs order by id limit 1 for update');
+    await pruning(retention).sweep();
+    expect(await left()).toEqual({ 'a done': 1 });
+    await holder.query('commit');
+    await pruning(retention).sweep();
+    expect(await left()).toEqual({});
+  });
+
+  test('whoever holds what refers to a row is waited for half a second at most twice, not once a row', async () => {
+    await finished('a', 90);
+    await refer('');
+    const holder = await db.session();
+    await holder.query('begin');
+    await holder.query('select from orders for update');
+    const startAt = performance.now();
+    await pruning(retention).sweep();
+    // Thirty waits would be fifteen seconds.
+    expect(performance.now() - startAt).toBeLessThan(10_000);
+    expect(await referred()).toBe(30);
+    await holder.query('commit');
+    await pruning(retention).sweep();
+    expect(await left()).toEqual({ 'a done': 30 });
+  });
+});
+
+test('one session removes at a time, the others go on later', async () => {
+  await finished('a', 1_200);
+  const remover = await db.session();
+  await remover.query('begin');
+  await remover.query(`select unbroker.remove_finished('{}', '{}')`);
+  const sweeper = pruning({ default: { maxAgeMs: 0 } });
+  expect(await sweeper.sweep()).toBe(false);
+  expect(await left()).toEqual({ 'a done': 1_200 });
+  await remover.query('commit');
+  await sweeper.sweep();
+  expect(await left()).toEqual({});
+});
+
+test('a schema before the function prunes as it did', async () => {
+  const before = await jobsDatabase();
+  try {
+    await before.pool.query('drop function unbroker.remove_finished');
+    await before.pool.query(
+      `insert into unbroker.jobs (kind, state, finished_at) select 'a', 'done', now() - interval '1 hour' from generate_series(1, 700)`,
+    );
+    await new Pruning({
+      store: before.store,
+      db: before.pool,
+      retention: { default: { maxAgeMs: 0 } },
+    }).sweep();
+    expect(await before.states()).toEqual({});
+  } finally {
+    await before.close();
+  }
 });
 
 test('a step of the walk reads a step of the index, in 200,000 rows', async () => {
@@ -116,6 +275,19 @@ test('a step of the walk reads a step of the index, in 200,000 rows', async () =
   expect(plan).not.toContain('Seq Scan');
   expect(plan).toContain('jobs_prune');
   expect(rows[0]['QUERY PLAN'][0].Plan['Shared Hit Blocks']).toBeLessThan(1_500);
+});
+
+test('a worker removes as many as end, however seldom it sweeps', async () => {
+  await db.pool.query(
+    `insert into unbroker.jobs (kind, state, finished_at) select 'a', 'done', now() - interval '1 hour' from generate_series(1, 25000)`,
+  );
+  const worker = startWorker({
+    ...{ url: db.url, handlers: { idle: () => null } },
+    ...{ upkeepMs: 600_000, retentionMs: 60_000 },
+  });
+  // A sweep is 10,000 at most.
+  await until('none is left', async () => Object.keys(await left()).length === 0);
+  await worker.close();
 });
 
 test('a worker does it', async () => {

@@ -120,7 +120,10 @@ const ACTS: readonly (readonly [string, readonly Role[], (on: Queryable) => Prom
   [
     'reap and prune',
     ['worker', 'admin'],
-    async (on) => [await store.reap(on, 5), await store.prune(on, 0, 5)],
+    async (on) => [
+      await store.reap(on, 5),
+      await on.query(`select unbroker.remove_finished('{1}', '{now}')`),
+    ],
   ],
   ['cancel', ['worker', 'admin'], (on) => store.cancel(on, ['1'])],
   ['say that one sleeps', ['worker', 'admin'], sql(`insert into unbroker.sleepers values ('w', now())`)],

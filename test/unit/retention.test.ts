@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { checkConfig } from '../../src/config.js';
-import { type FinishedRow, plainAgeMs, type Retention, RetentionWalk } from '../../src/jobs/retention.js';
+import { type FinishedRow, KeepRules, type Retention, RetentionWalk } from '../../src/jobs/retention.js';
 import { checkRetention } from '../../src/jobs/worker-options.js';
 
 const row = (id: number, kind: string, ageMs: number, state: FinishedRow['state'] = 'done'): FinishedRow => ({
@@ -13,14 +13,18 @@ const row = (id: number, kind: string, ageMs: number, state: FinishedRow['state'
   finishedAtText: `t-${ageMs}`,
 });
 
+const idsOf = (walk: RetentionWalk, rows: readonly FinishedRow[]): string[] =>
+  walk.take(rows).map(({ id }) => id);
+
 test('the newest of each kind stay, dead ones go by age alone', () => {
-  const walk = new RetentionWalk({
+  const rules = new KeepRules({
     default: { maxAgeMs: 100 },
     kinds: { few: { maxCount: 1, maxAgeMs: undefined }, long: { maxAgeMs: 1_000 } },
   });
-  expect(walk.minAgeMs).toBe(0);
+  expect(rules).toMatchObject({ minAgeMs: 0, counts: true, agesMs: [100, 1_000] });
+  const walk = new RetentionWalk(rules);
   expect(
-    walk.take([
+    idsOf(walk, [
       row(1, 'few', 10),
       row(2, 'few', 11, 'dead'),
       row(3, 'few', 12),
@@ -39,10 +43,10 @@ test('by any mixture and in any steps: exactly the newest maxCount of a kind sta
   fc.assert(
     fc.property(rows, fc.integer({ min: 0, max: 9 }), fc.integer({ min: 1, max: 20 }), (kinds, max, step) => {
       const all = kinds.map((kind, at) => row(at, kind, at));
-      const walk = new RetentionWalk({ kinds: { a: { maxCount: max }, b: { maxAgeMs: 30 } } });
+      const walk = new RetentionWalk(new KeepRules({ kinds: { a: { maxCount: max }, b: { maxAgeMs: 30 } } }));
       const gone = new Set<string>();
       for (let at = 0; at < all.length; at += step)
-        for (const id of walk.take(all.slice(at, at + step))) gone.add(id);
+        for (const id of idsOf(walk, all.slice(at, at + step))) gone.add(id);
       const stays = all.filter(({ id }) => !gone.has(id));
       const of = (list: readonly FinishedRow[], kind: string) => list.filter((each) => each.kind === kind);
       expect(of(stays, 'a')).toEqual(of(all, 'a').slice(0, max));
@@ -52,12 +56,19 @@ test('by any mixture and in any steps: exactly the newest maxCount of a kind sta
   );
 });
 
-test('one age for all needs no walk; nothing limited needs nothing; bounds hold', () => {
-  expect(plainAgeMs({ default: { maxAgeMs: 5 } })).toBe(5);
-  expect(plainAgeMs({ default: { maxAgeMs: 5, maxCount: 1 } })).toBeNull();
-  expect(checkRetention({ retention: { default: { maxAgeMs: 5 } } })).toEqual({ retentionMs: 5 });
-  expect(checkRetention({ retentionMs: 7 })).toEqual({ retentionMs: 7 });
+test('an age for all is the default’s; nothing limited needs nothing; bounds hold', () => {
+  expect(new KeepRules({ default: { maxAgeMs: 5 } })).toMatchObject({
+    minAgeMs: 5,
+    counts: false,
+    agesMs: [5],
+  });
+  expect(new KeepRules({ kinds: { a: { maxAgeMs: 9 }, b: { maxAgeMs: 9 } } }).agesMs).toEqual([9]);
+  const rules = { default: { maxAgeMs: 5 } };
+  expect(checkRetention({ retention: rules })).toEqual({ retention: rules });
+  expect(checkRetention({ retentionMs: 7 })).toEqual({ retention: { default: { maxAgeMs: 7 } } });
+  expect(checkRetention({ retentionMs: 7, retention: rules })).toEqual({ retention: rules });
   expect(checkRetention({ retention: { kinds: { a: {} } } })).toEqual({});
+  expect(checkRetention({})).toEqual({});
   expect(checkRetention({ retentionMs: 7, retention: { kinds: { a: { maxCount: 1 } } } })).toEqual({
     retention: { default: { maxAgeMs: 7 }, kinds: { a: { maxCount: 1 } } },
   });

@@ -1,0 +1,133 @@
+/**
+ * Removes the finished rows that retention names, some hundreds at a time. While much of what it looks at may go it goes on for half of
+ * the time, so that a worker that ends twenty thousand a second removes as many; otherwise it looks at a bounded part of the table a
+ * sweep. Which rows may go is retention.ts's answer.
+ */
+import type { Queryable } from './job.js';
+import {
+  type FinishedRow,
+  KeepRules,
+  type Retention,
+  RetentionWalk,
+  type WalkPosition,
+} from './retention.js';
+import type { Store } from './store.js';
+
+export interface PruningOptions {
+  readonly store: Store;
+  readonly db: Queryable;
+  readonly retention: Retention;
+}
+
+/** Rows of one statement. */
+const BATCH = 500;
+/** Statements of one walk in one sweep. */
+const MAX_STEPS = 20;
+/** From the end of a walk over the finished rows to the beginning of the next, where a kind's newest are counted. */
+const COUNT_EVERY_MS = 60_000;
+/**
+ * And where they are not, or some could not go: nothing but those and late commits is left behind by what follows each age. A row that
+ * a table of the caller's refers to costs a transaction's number each time, and beside an open snapshot what is gone is still in the
+ * index.
+ */
+const WALK_EVERY_MS = 600_000;
+const BEFORE_ALL: WalkPosition = { finishedAtText: '-infinity', id: '0' };
+
+/** A page of a walk: looked at, and not yet done with. */
+interface Page {
+  readonly old: readonly FinishedRow[];
+  readonly last: boolean;
+}
+
+/** `gone`: null while another session removes some, which is enough. */
+interface Step {
+  readonly full: boolean;
+  readonly gone: number | null;
+}
+
+export class Pruning {
+  readonly #options: PruningOptions;
+  readonly #rules: KeepRules;
+  /** By age: the newest row that has reached it and was seen. */
+  readonly #reached = new Map<number, WalkPosition>();
+  #walk: RetentionWalk | undefined;
+  #page: Page | undefined;
+  #nextWalkAt = Number.NEGATIVE_INFINITY;
+  #refused = 0;
+  #stopped = false;
+
+  constructor(options: PruningOptions) {
+    this.#options = options;
+    this.#rules = new KeepRules(options.retention);
+  }
+
+  /** Some steps of each walk, going on where the last sweep left it. True: go on soon, much goes and there is more. */
+  async sweep(): Promise<boolean> {
+    let goOn = false;
+    for (const ageMs of this.#rules.agesMs) goOn = (await this.#steps(() => this.#follow(ageMs))) || goOn;
+    if (performance.now() < this.#nextWalkAt) return goOn;
+    return (await this.#steps(() => this.#walkOn())) || goOn;
+  }
+
+  /** No statement is sent after the one that is under way. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  async #steps(step: () => Promise<Step>): Promise<boolean> {
+    let sum = 0;
+    for (let count = 0; count < MAX_STEPS; count += 1) {
+      if (this.#stopped) return false;
+      const { full, gone } = await step();
+      if (!full || gone === null) return false;
+      sum += gone;
+    }
+    return sum >= (MAX_STEPS * BATCH) / 10;
+  }
+
+  /** What has reached this age since the last look. What had reached it before the first one is the walk's. */
+  async #follow(ageMs: number): Promise<Step> {
+    const { store, db } = this.#options;
+    const from = this.#reached.get(ageMs);
+    if (from === undefined) {
+      const [newest] = await store.finishedBelow(db, null, ageMs, 1);
+      this.#reached.set(ageMs, newest ?? BEFORE_ALL);
+      return { full: false, gone: 0 };
+    }
+    const rows = await store.finishedAbove(db, from, ageMs, BATCH);
+    const gone = await this.#remove(rows.filter((row) => this.#rules.isTooOld(row)));
+    if (gone !== null) this.#reached.set(ageMs, rows.at(-1) ?? from);
+    return { full: rows.length === BATCH, gone };
+  }
+
+  async #walkOn(): Promise<Step> {
+    this.#walk ??= new RetentionWalk(this.#rules);
+    this.#page ??= await this.#nextPage(this.#walk);
+    const { old, last } = this.#page;
+    const gone = await this.#remove(old);
+    if (gone === null) return { full: false, gone };
+    this.#page = undefined;
+    if (last) this.#walkEnds();
+    return { full: !last, gone };
+  }
+
+  async #nextPage(walk: RetentionWalk): Promise<Page> {
+    const { store, db } = this.#options;
+    const rows = await store.finishedBelow(db, walk.position, this.#rules.minAgeMs, BATCH);
+    return { old: walk.take(rows), last: rows.length < BATCH };
+  }
+
+  #walkEnds(): void {
+    const everyMs = this.#rules.counts && this.#refused === 0 ? COUNT_EVERY_MS : WALK_EVERY_MS;
+    this.#nextWalkAt = performance.now() + everyMs * (0.875 + Math.random() / 4);
+    this.#walk = undefined;
+    this.#refused = 0;
+  }
+
+  async #remove(old: readonly FinishedRow[]): Promise<number | null> {
+    if (old.length === 0) return 0;
+    const removed = await this.#options.store.removeFinished(this.#options.db, old);
+    this.#refused += removed?.refused ?? 0;
+    return removed?.gone ?? null;
+  }
+}
