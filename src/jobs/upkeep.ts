@@ -71,28 +71,30 @@ export class Upkeep {
     this.#pruning?.stop();
   }
 
-  /** One sweep. Throws what the database throws. */
-  async sweep(): Promise<void> {
+  /** One sweep. True: more leases have ended than it may take back at once. Throws what the database throws. */
+  async sweep(): Promise<boolean> {
     const { store, db, onReaped, onSwept } = this.#options;
-    for (let round = 0; round < MAX_ROUNDS; round += 1) {
+    const reapedAll = await inRounds(async () => {
       const reaped = await store.reap(db, BATCH);
       if (reaped.length > 0) onReaped?.(reaped);
-      if (reaped.length < BATCH) break;
-    }
-    for (let round = 0; round < MAX_ROUNDS; round += 1) {
-      if (await this.#turns.step(store, db, BATCH)) break;
-    }
+      return reaped.length < BATCH;
+    });
+    await inRounds(() => this.#turns.step(store, db, BATCH));
     await onSwept?.();
+    return !reapedAll;
   }
 
   async #turn(): Promise<void> {
+    const startAt = performance.now();
+    let waitMs = this.#sweepMs();
     try {
-      await within(this.sweep(), MAX_SWEEP_MS);
+      // Ten thousand a sweep would be a minute for what a fleet held that crashed.
+      if (await within(this.sweep(), MAX_SWEEP_MS)) waitMs = performance.now() - startAt;
     } catch (error) {
       this.#options.onError?.(error);
     }
     if (this.#stopped) return;
-    this.#timer = setTimeout(() => void this.#turn(), this.#sweepMs());
+    this.#timer = setTimeout(() => void this.#turn(), waitMs);
   }
 
   /** On a timer of its own: a schedule fires at its time, not at the next sweep. */
@@ -126,4 +128,10 @@ export class Upkeep {
   #sweepMs(): number {
     return (this.#options.everyMs ?? 5_000) * (0.875 + Math.random() / 4);
   }
+}
+
+/** Until `step` says that it was the last. False: there is more, for the next sweep. */
+async function inRounds(step: () => Promise<boolean>): Promise<boolean> {
+  for (let round = 0; round < MAX_ROUNDS; round += 1) if (await step()) return true;
+  return false;
 }

@@ -8,6 +8,7 @@ import { migrate, readMigrations } from '../../src/migrate.js';
 import { roleSql } from '../../src/roles.js';
 import { auditReport, installAudit } from '../support/audit.js';
 import { jobsDatabase, type Session } from '../support/jobs.js';
+import { until } from '../support/until.js';
 
 const db = await jobsDatabase();
 await installAudit(db.pool);
@@ -390,6 +391,25 @@ describe('bounds', () => {
     // Either the table refuses the damage or the reaper copes with it.
     await damaged.catch((error: { code?: string }) => expect(error.code).toBe('23514'));
     expect(await store.reap(session, 10)).toHaveLength(3);
+  });
+
+  test('what a whole fleet held is taken back, however seldom a worker sweeps', async () => {
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, state, attempts, lease_token, locked_until, locked_by)
+       select 'a', 'running', 1, nextval('unbroker.lease_tokens'), now() - interval '1 minute', 'gone' from generate_series(1, 12000)`,
+    );
+    await db.pool.query('select unbroker.note_running()');
+    let reaped = 0;
+    const upkeep = new Upkeep({
+      store,
+      db: db.pool,
+      everyMs: 600_000,
+      onReaped: (jobs) => (reaped += jobs.length),
+    });
+    upkeep.start();
+    await until('all are back', () => reaped === 12_000);
+    upkeep.stop();
+    expect(await db.states()).toEqual({ ready: 12_000 });
   });
 
   test('a sweep goes on while rounds come back full', async () => {
