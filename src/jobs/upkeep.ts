@@ -13,6 +13,7 @@ import type { Fired } from './schedule-store.js';
 import { within } from './signal.js';
 import { isConflict } from './sqlstate.js';
 import type { Store } from './store.js';
+import { Sweeper } from './sweeper.js';
 import { TurnWalk } from './turns.js';
 import type { Reaped } from './upkeep-store.js';
 
@@ -39,39 +40,44 @@ const MAX_SWEEP_MS = 60_000;
 const CONFLICT_PAUSE_MS = 50;
 
 export class Upkeep {
-  #timer: NodeJS.Timeout | undefined;
   #firingTimer: NodeJS.Timeout | undefined;
-  #pruningTimer: NodeJS.Timeout | undefined;
   #stopped = true;
   readonly #options: UpkeepOptions;
   readonly #firing: Firing;
   readonly #turns = new TurnWalk();
   readonly #pruning: Pruning | undefined;
+  readonly #sweepers: readonly Sweeper[];
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
     this.#firing = new Firing(options);
-    const { retention } = options;
+    const { retention, everyMs = 5_000, onError = () => {} } = options;
     this.#pruning = retention === undefined ? undefined : new Pruning({ ...options, retention });
+    const sweeps = [() => within(this.sweep(), MAX_SWEEP_MS)];
+    // Apart: a million rows to remove put off no lease that has ended.
+    const pruning = this.#pruning;
+    if (pruning !== undefined) sweeps.push(() => pruning.sweep());
+    this.#sweepers = sweeps.map((sweep) => new Sweeper({ sweep, everyMs, onError }));
   }
 
   /** First sweep at once: after a crash its jobs should not wait longer than they must. */
   start(): void {
     this.#stopped = false;
-    void this.#turn();
+    for (const sweeper of this.#sweepers) sweeper.start();
     void this.#fire();
-    if (this.#pruning !== undefined) void this.#prune(this.#pruning);
   }
 
   stop(): void {
     this.#stopped = true;
-    clearTimeout(this.#timer);
     clearTimeout(this.#firingTimer);
-    clearTimeout(this.#pruningTimer);
+    for (const sweeper of this.#sweepers) sweeper.stop();
     this.#pruning?.stop();
   }
 
-  /** One sweep. True: more leases have ended than it may take back at once. Throws what the database throws. */
+  /**
+   * One sweep. True: more leases have ended than it may take back at once; with a pause after each ten thousand a fleet's that crashed
+   * would take minutes. Throws what the database throws.
+   */
   async sweep(): Promise<boolean> {
     const { store, db, onReaped, onSwept } = this.#options;
     const reapedAll = await inRounds(async () => {
@@ -82,19 +88,6 @@ export class Upkeep {
     await inRounds(() => this.#turns.step(store, db, BATCH));
     await onSwept?.();
     return !reapedAll;
-  }
-
-  async #turn(): Promise<void> {
-    const startAt = performance.now();
-    let waitMs = this.#sweepMs();
-    try {
-      // Ten thousand a sweep would be a minute for what a fleet held that crashed.
-      if (await within(this.sweep(), MAX_SWEEP_MS)) waitMs = performance.now() - startAt;
-    } catch (error) {
-      this.#options.onError?.(error);
-    }
-    if (this.#stopped) return;
-    this.#timer = setTimeout(() => void this.#turn(), waitMs);
   }
 
   /** On a timer of its own: a schedule fires at its time, not at the next sweep. */
@@ -110,19 +103,6 @@ export class Upkeep {
     if (this.#stopped) return;
     // Not all at the same moment: one is enough to fire, the others would compute for nothing.
     this.#firingTimer = setTimeout(() => void this.#fire(), Math.ceil(waitMs) + Math.random() * 20);
-  }
-
-  /** On a timer of its own, too: a million rows to remove put off no lease that has ended. Half of the time, then, at most. */
-  async #prune(pruning: Pruning): Promise<void> {
-    const startAt = performance.now();
-    let waitMs = this.#sweepMs();
-    try {
-      if (await pruning.sweep()) waitMs = performance.now() - startAt;
-    } catch (error) {
-      this.#options.onError?.(error);
-    }
-    if (this.#stopped) return;
-    this.#pruningTimer = setTimeout(() => void this.#prune(pruning), waitMs);
   }
 
   #sweepMs(): number {

@@ -4,6 +4,7 @@
 import { RELAY_AMQP } from '../../adapters/rabbitmq/relay-kind.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { Store } from '../jobs/store.js';
+import { Sweeper } from '../jobs/sweeper.js';
 import { refuseReadOnly } from '../jobs/writable.js';
 import { errorFields, type Log } from '../log.js';
 import { refuseUrl } from '../notify/address.js';
@@ -91,16 +92,19 @@ export function createShims(options: ShimsOptions, host: string): ShimServer {
       ...options.limits,
     },
   });
-  const pruning = setInterval(() => {
-    requests.prune(pool, PRUNE_BATCH).catch((error: unknown) => {
-      log.warn(errorFields(error), 'old answers could not be removed; tried again in a minute');
-    });
-  }, PRUNE_EVERY_MS).unref();
+  const pruning = new Sweeper({
+    // A full batch: there are more. A thousand a minute, and no more, grew with every door that was asked more often.
+    sweep: async () => (await requests.prune(pool, PRUNE_BATCH)) === PRUNE_BATCH,
+    everyMs: PRUNE_EVERY_MS,
+    onError: (error) =>
+      log.warn(errorFields(error), 'old answers could not be removed; tried again in a minute'),
+  });
+  pruning.start(PRUNE_EVERY_MS);
   return {
     ready: () => server.ready(),
     listen: (address) => server.listen(address),
     async close(closing) {
-      clearInterval(pruning);
+      pruning.stop();
       await server.close(closing);
     },
   };
