@@ -39,6 +39,8 @@ export interface RunsOptions {
   readonly onError: (error: unknown) => void;
   /** It will not start again, and that is written. */
   readonly onOver: (job: ClaimedJob) => void;
+  /** A kind that could take no more, here or across all workers, may again. */
+  readonly onKindFreed: () => void;
 }
 
 /** A provider that says when to come again is there. */
@@ -265,7 +267,7 @@ export class Runs {
   }
 
   #ended(run: Run, kind: Kind, end: HandlerEnd): void {
-    const { log } = this.#options;
+    const { log, onKindFreed } = this.#options;
     this.#executing.delete(run);
     this.#ahead.ended();
     kind.running -= 1;
@@ -283,18 +285,20 @@ export class Runs {
         else log.warn(fields, 'a handler threw');
       }
     }
+    if (kind.mayHaveMore && kind.running < kind.ramp.slots) onKindFreed();
     this.beginNext();
     this.slotFreed.fire();
   }
 
   #settled({ run, outcome }: Settlement, written: boolean): void {
-    const { emit, onOver } = this.#options;
+    const { kinds, emit, onOver, onKindFreed } = this.#options;
     this.leases.remove(run);
     if (written) {
       run.over = true;
       emit?.({ type: 'settled', job: run.job, outcome, heldMs: performance.now() - run.sentAt });
       if (outcome.type === 'complete' || outcome.type === 'discard') onOver(run.job);
     } else this.#lost(run);
+    if (kinds.of(run.job.kind).rule?.maxRunning !== undefined) onKindFreed();
     this.beginNext();
     this.slotFreed.fire();
   }

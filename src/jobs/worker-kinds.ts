@@ -20,6 +20,8 @@ export interface Kind {
   lastAttemptAt: number;
   /** Claimed and not yet ended. */
   running: number;
+  /** It has fewer slots than the worker, and the last claim that asked for it brought all it asked for. */
+  mayHaveMore: boolean;
 }
 
 /** So long after a job was claimed for its last attempt, none waits for a slot. */
@@ -33,6 +35,7 @@ export interface KindDefaults {
 
 export class Kinds {
   readonly #kinds: ReadonlyMap<string, Kind>;
+  readonly #limited: boolean;
   #rotation = 0;
 
   /** `limits`: across all workers, by kind. */
@@ -43,6 +46,7 @@ export class Kinds {
   ) {
     const all = [...kinds];
     const share = defaults.concurrency / all.length;
+    this.#limited = all.some(([kind]) => limits.has(kind));
     this.#kinds = new Map(
       all.map(([kind, options]) => [kind, newKind(options, limits.get(kind), defaults, share)]),
     );
@@ -50,6 +54,11 @@ export class Kinds {
 
   get names(): string[] {
     return [...this.#kinds.keys()];
+  }
+
+  /** One of them has a limit across all workers, which frees up without a word. */
+  get limited(): boolean {
+    return this.#limited;
   }
 
   /** Claims ask for known kinds only. */
@@ -88,6 +97,22 @@ export class Kinds {
     return some;
   }
 
+  /** A claim of these brought so many of each. True when one that may have more has room for it already. */
+  brought(demands: readonly KindDemand[], count: () => ReadonlyMap<string, number>): boolean {
+    let counts: ReadonlyMap<string, number> | undefined;
+    let some = false;
+    for (const { kind, limit } of demands) {
+      const entry = this.of(kind);
+      // One that may have every slot is not full before the worker is.
+      entry.mayHaveMore = false;
+      if (entry.ramp.slots >= this.defaults.concurrency) continue;
+      counts ??= count();
+      entry.mayHaveMore = (counts.get(kind) ?? 0) >= limit;
+      some ||= entry.mayHaveMore && entry.running < entry.ramp.slots;
+    }
+    return some;
+  }
+
   #mayTakeMore({ early, ramp }: Kind): boolean {
     return early && ramp.slots >= this.defaults.concurrency;
   }
@@ -113,6 +138,7 @@ function newKind(
     early: options.concurrency === undefined && rule === undefined,
     lastAttemptAt: Number.NEGATIVE_INFINITY,
     running: 0,
+    mayHaveMore: false,
   };
 }
 

@@ -52,13 +52,18 @@ interface Claim extends ClaimOrder {
   readonly slots: number;
 }
 
+function countsOf(claimed: readonly ClaimedJob[]): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const { kind } of claimed) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  return counts;
+}
+
 /** Something may have been left behind: in all, or of one kind. */
 function filledOne(claimed: readonly ClaimedJob[], { demands, asked }: Claim): boolean {
   if (claimed.length === 0) return false;
   if (claimed.length >= asked) return true;
   if (demands.length === 1) return false;
-  const counts = new Map<string, number>();
-  for (const { kind } of claimed) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  const counts = countsOf(claimed);
   return demands.some(({ kind, limit }) => (counts.get(kind) ?? 0) >= limit);
 }
 
@@ -87,6 +92,8 @@ class JobWorker implements Worker {
   readonly #start: ClaimStart;
   /** The next claim is under way or comes within some ms. */
   #claimsSoon = false;
+  /** A kind that was full may take more, and no claim has asked since. */
+  #kindFreed = false;
   readonly #solo: SoloPatience;
   /** Nothing was due at the last look. */
   #idle = false;
@@ -121,11 +128,12 @@ class JobWorker implements Worker {
       claimsSoon: () =>
         this.#claimsSoon && this.#pace.takesAlong && (!this.#pace.full || this.#runs.waiting > 0),
       onOver: (job) => this.#turns.ended(job),
+      onKindFreed: () => this.#claimForFreed(),
     });
     if (options.listen !== undefined) {
       this.#wakeUp = new Wake({
         ...{ store: this.#store, db: this.#db, worker: this.#name, connect: options.listen, log: this.#log },
-        onWake: () => this.#nudged.fire(),
+        onWake: () => this.wake(),
       });
     }
     if (settings.upkeepMs > 0) {
@@ -233,12 +241,14 @@ class JobWorker implements Worker {
     // Half of them are there still: enough until the next claim has come.
     const demands = free <= 0 || this.#runs.waiting > most / 2 ? [] : this.#kinds.demands(most);
     if (demands.length === 0) return this.#runs.slotFreed.wait(this.#waitMs());
-    if (this.#runs.running + this.#runs.waiting > 0 && free < this.#concurrency / 2) {
-      const gatherMs = most > 0 ? this.#pace.gatherMs(now) : 0;
+    const few = this.#runs.running + this.#runs.waiting > 0 && free < this.#concurrency / 2;
+    if (few || (this.#kindFreed && !this.#pace.full)) {
+      const gatherMs = few && most > 0 ? this.#pace.gatherMs(now) : 0;
       if (gatherMs > 0) return this.#runs.slotFreed.wait(gatherMs);
       const pauseMs = this.#pace.pauseMs(now);
       if (pauseMs > 0) return this.#nudged.wait(pauseMs);
     }
+    this.#kindFreed = false;
     const total = this.#pace.total(free, most);
     const bounded = this.#pace.bounded(total, demands);
     const claim = {
@@ -261,11 +271,24 @@ class JobWorker implements Worker {
     // And again in time, though each claim brings one: jobs at an even pace would else outlive what was said, every 15 s a poll long.
     const quiet = claimed === 0 && performance.now() - this.#start.lastJobAt >= QUIET_MS;
     if (await this.#wakeUp?.asleep(quiet)) return;
-    const pollMs = this.#wakeUp?.listening ? Math.min(this.#pollMs, MAX_SLEEP_MS) : this.#pace.idleMs;
+    const listening = this.#wakeUp?.listening === true;
+    // Nobody announces that a limit across workers has room again: with `rate` 50 a second 5 started while this waited to be woken.
+    const maxMs = listening && !this.#kinds.limited ? this.#pollMs : this.#pace.idleMs;
+    const pollMs = listening ? Math.min(maxMs, MAX_SLEEP_MS) : maxMs;
     const waitMs = Math.min(pollMs, this.#wakeUp?.lookAgainMs || pollMs);
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
     this.#pace.waited();
+  }
+
+  /**
+   * The last claim was not full, so the worker may wait to be woken, though jobs of a kind that was full had to stay: a kind of 10 ms
+   * with one slot of ten beside another kind ended 5 a second instead of 60. Once a claim, or each end would cost a turn.
+   */
+  #claimForFreed(): void {
+    if (this.#kindFreed) return;
+    this.#kindFreed = true;
+    this.#nudged.fire();
   }
 
   /** While no slot is free. */
@@ -303,6 +326,7 @@ class JobWorker implements Worker {
       settler.wrote(ended, finished);
       const limited = claim.demands.some(({ rule }) => rule !== undefined);
       this.#start.learned(claim, jobs, !limited && !filledOne(jobs, claim), sentAt);
+      if (this.#kinds.brought(claim.demands, () => countsOf(jobs))) this.#claimForFreed();
       return jobs.length;
     } catch (error) {
       settler.putBack(ended, error);
@@ -333,6 +357,7 @@ class JobWorker implements Worker {
     const many = await this.#answer(asked, (late) => late.jobs());
     this.#start.learned(claim, many.last(), false, sentAt);
     if (many.count > 0) this.#runs.tookMany(many, sentAt, (jobs) => this.#start.learnedMore(jobs));
+    if (this.#kinds.brought(claim.demands, many.byKind)) this.#claimForFreed();
     return many.count;
   }
 

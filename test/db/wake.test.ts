@@ -115,6 +115,36 @@ describe('wake-up', () => {
     }
   });
 
+  it.each([
+    ['slots of their own', { concurrency: 2 }, {}],
+    ['a limit across all workers', {}, { noop: { maxRunning: 2 } }],
+    ['a rate across all workers', {}, { noop: { rate: { max: 50, perMs: 1_000, burst: 1 } } }],
+  ])('does not wait to be woken for jobs that it left because of %s', async (_name, options, kinds) => {
+    let claims = 0;
+    worker = createWorker({
+      db: {
+        query: (text: string, values?: unknown[]) => {
+          claims += text.includes('claim') ? 1 : 0;
+          return database.pool.query(text, values);
+        },
+      },
+      handlers: {
+        noop: { ...options, handle: async (job) => void done.push(job.payload as number) },
+        other: () => undefined,
+      },
+      pollMs: MINUTE_MS,
+      kinds,
+      listen: connect,
+    });
+    worker.start();
+    await until('the worker sleeps', async () => (await sleepers()) === 1);
+    const before = claims;
+    const jobs = Array.from({ length: 30 }, (_, n) => ({ kind: 'noop', payload: n }));
+    await enqueueMany(database.pool, jobs);
+    await until('all are done', () => done.length === jobs.length, { withinMs: 2_500, everyMs: 2 });
+    expect(claims - before).toBeLessThan(200);
+  });
+
   it('is not told of a job that is rolled back or not due', async () => {
     start(connect);
     await until('the worker sleeps', async () => (await sleepers()) === 1);
