@@ -65,6 +65,11 @@ export class Wake {
     return this.#hears && performance.now() - this.#announcedAt < ANNOUNCE_MS;
   }
 
+  /** In this second so many enqueued that none shall notify any more. */
+  get stormy(): boolean {
+    return this.#thisSecond() && this.#wakes.count >= MAX_WAKES_PER_SECOND;
+  }
+
   start(): void {
     this.#loop = this.#run();
   }
@@ -85,7 +90,7 @@ export class Wake {
   async asleep(quiet: boolean): Promise<boolean> {
     const { store, db, worker } = this.#options;
     const now = performance.now();
-    if (!this.#hears || this.#stormy() || now - this.#announcedAt < MAX_SLEEP_MS) return false;
+    if (!this.#hears || this.stormy || now - this.#announcedAt < MAX_SLEEP_MS) return false;
     const first = now - this.#announcedAt >= ANNOUNCE_MS;
     if (first && !quiet) return false;
     await store.sleepUntil(db, worker, ANNOUNCE_MS);
@@ -161,16 +166,12 @@ export class Wake {
     }
     this.#wakes.count = this.#thisSecond() ? this.#wakes.count + 1 : 1;
     this.#wakes.second = Math.floor(performance.now() / 1_000);
-    if (this.#stormy()) void this.awake();
+    if (this.stormy) void this.awake();
     this.#options.onWake();
   }
 
   #thisSecond(): boolean {
     return this.#wakes.second === Math.floor(performance.now() / 1_000);
-  }
-
-  #stormy(): boolean {
-    return this.#thisSecond() && this.#wakes.count >= MAX_WAKES_PER_SECOND;
   }
 }
 

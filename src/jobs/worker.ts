@@ -275,7 +275,9 @@ class JobWorker implements Worker {
     // Nobody announces that a limit across workers has room again: with `rate` 50 a second 5 started while this waited to be woken.
     const maxMs = listening && !this.#kinds.limited ? this.#pollMs : this.#pace.idleMs;
     const pollMs = listening ? Math.min(maxMs, MAX_SLEEP_MS) : maxMs;
-    const waitMs = Math.min(pollMs, this.#wakeUp?.lookAgainMs || pollMs);
+    // Whom many wake, mostly for kinds of others, looks as often until it may say again that it sleeps: a job waited up to 84 ms.
+    const stormMs = this.#wakeUp?.stormy ? MAX_BUSY_POLL_MS : pollMs;
+    const waitMs = Math.min(pollMs, stormMs, this.#wakeUp?.lookAgainMs || pollMs);
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
     this.#pace.waited();

@@ -145,6 +145,37 @@ describe('wake-up', () => {
     expect(claims - before).toBeLessThan(200);
   });
 
+  it('looks often while so many enqueue that it lets nobody notify', async () => {
+    let claims = 0;
+    worker = createWorker({
+      db: {
+        query: (text: string, values?: unknown[]) => {
+          claims += text.includes('finish_and_claim') ? 1 : 0;
+          return database.pool.query(text, values);
+        },
+      },
+      handlers: { noop: () => undefined },
+      pollMs: MINUTE_MS,
+      listen: connect,
+    });
+    worker.start();
+    await until('the worker sleeps', async () => (await sleepers()) === 1);
+    // The second of the storm does not end; the looks after it fell asleep are over.
+    const stormAt = performance.now() + 1_000;
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(stormAt);
+    try {
+      for (let n = 0; n < 100; n += 1) await createStore().notify(database.pool, '');
+      // The hundred wakes are a claim each at most. Of waits that double each time the tenth would take five seconds.
+      const enough = claims + 120;
+      for (let waits = 0; claims < enough && waits < 1_000; waits += 1)
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      expect(claims).toBeGreaterThanOrEqual(enough);
+      expect(await sleepers()).toBe(0);
+    } finally {
+      clock.mockRestore();
+    }
+  });
+
   it('is not told of a job that is rolled back or not due', async () => {
     start(connect);
     await until('the worker sleeps', async () => (await sleepers()) === 1);
