@@ -83,11 +83,20 @@ export function settleStore(schema: string, fallbacks: Fallbacks) {
       );
     },
 
-    /** Each in a transaction of its own: what became of them, in the order given. `keeping` is in no transaction. */
-    async completeEach(keeping: Queryable, held: readonly Completion[]): Promise<EachAnswer[]> {
+    /**
+     * Each in a transaction of its own: what became of them, in the order given. `keeping` is in no transaction. All are refused
+     * where the schema cannot do it: each by itself is the older way.
+     */
+    completeEach(keeping: Queryable, held: readonly Completion[]): Promise<EachAnswer[]> {
       const values = [ids(held), tokens(held), held.map(({ resultText }) => resultText)];
-      const [row] = await rows<{ answers: string }>(keeping, sql.finishEach, values);
-      return [...(row?.answers ?? '')].map((letter) => EACH_ANSWERS[letter] ?? 'refused');
+      return fallbacks.ask(
+        'finish_each',
+        async () => {
+          const [row] = await rows<{ answers: string }>(keeping, sql.finishEach, values);
+          return [...(row?.answers ?? '')].map((letter) => EACH_ANSWERS[letter] ?? 'refused');
+        },
+        async () => held.map(() => 'refused'),
+      );
     },
 
     /** Their rows go with it. Only for jobs of which nothing has to be remembered (leavesNothing). Refused as complete is. */

@@ -23,7 +23,7 @@ import {
   type Write,
   withoutText,
 } from './settlement.js';
-import { isCutShort, isHeld, isOutOfReach } from './sqlstate.js';
+import { isCutShort, isHeld } from './sqlstate.js';
 import type { Store } from './store.js';
 
 export interface SettlerOptions {
@@ -253,7 +253,7 @@ export class Settler {
       return left.concat(await this.#oneByOne(as, which('refused')));
     } catch (error) {
       onError(error);
-      if (!isInTransaction(error) && !isOutOfReach(error)) return [...same];
+      if (!isInTransaction(error)) return [...same];
       this.#calls = false;
       return this.#oneByOne(as, same);
     }

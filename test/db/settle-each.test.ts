@@ -3,7 +3,11 @@
  * fence, and none of them a hostage of its neighbours.
  */
 import { afterAll, afterEach, beforeEach, expect, test } from 'vitest';
+import { Run } from '../../src/jobs/handler.js';
 import type { ClaimedJob, Queryable } from '../../src/jobs/job.js';
+import { Settler } from '../../src/jobs/settler.js';
+import { createStore } from '../../src/jobs/store.js';
+import { SILENT } from '../../src/log.js';
 import { jobsDatabase } from '../support/jobs.js';
 import { until } from '../support/until.js';
 import { startWorker, type TestWorker, type TestWorkerOptions } from '../support/workers.js';
@@ -129,6 +133,54 @@ test('a schema that is migrated after its workers: what ran is done all the same
     expect(await older.states()).toEqual({ done: 42 });
   } finally {
     await Promise.all(workers.splice(0).map((worker) => worker.close()));
+    await older.close();
+  }
+});
+
+test('where the procedure is not there a settler asks once a minute for it, and uses it once it is', async () => {
+  const older = await jobsDatabase();
+  let nowMs = 1_000;
+  const store = createStore('unbroker', () => nowMs);
+  const asked: string[] = [];
+  const errors: unknown[] = [];
+  const watching: Queryable = {
+    query(text, values) {
+      const name = /\.finish_(one|each)\(/.exec(text)?.[1];
+      if (name !== undefined) asked.push(name);
+      return older.pool.query(text, values);
+    },
+  };
+  let written = 0;
+  const settler = new Settler({
+    ...{ store, db: watching, batch: 1, removes: () => false },
+    onSettled: (_settlement, done) => {
+      if (done) written += 1;
+    },
+    onError: (error) => errors.push(error),
+  });
+  const end = async (): Promise<string> => {
+    await older.put('a', [1, 2]);
+    asked.length = 0;
+    for (const job of await older.claim('a')) {
+      const run = new Run(job, performance.now() + 60_000, SILENT, store, older.pool);
+      settler.push({ run, outcome: { type: 'complete', resultText: null } });
+    }
+    await settler.drained();
+    return asked.join();
+  };
+  try {
+    await older.pool.query('alter procedure unbroker.finish_each rename to away');
+    expect([await end(), await end()]).toEqual(['each,one,one', 'one,one']);
+    await older.pool.query('alter procedure unbroker.away rename to finish_each');
+    nowMs += 59_999;
+    expect(await end()).toBe('one,one');
+    nowMs += 1;
+    expect([await end(), await end()]).toEqual(['each', 'each']);
+    expect(written).toBe(10);
+    expect(errors).toEqual([]);
+    expect(await older.states()).toEqual({ done: 10 });
+  } finally {
+    settler.close();
     await older.close();
   }
 });
