@@ -51,6 +51,8 @@ export class Wake {
   #hears = false;
   #probe: { token: string; heard: () => void } | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
+  /** How often it was taken back. */
+  #withdrawn = 0;
   /** Since then it has been said without a gap. */
   #asleepSince = Number.NEGATIVE_INFINITY;
   /** Notifications in the current second. */
@@ -93,7 +95,10 @@ export class Wake {
     if (!this.#hears || this.stormy || now - this.#announcedAt < MAX_SLEEP_MS) return false;
     const first = now - this.#announcedAt >= ANNOUNCE_MS;
     if (first && !quiet) return false;
+    const withdrawn = this.#withdrawn;
     await store.sleepUntil(db, worker, ANNOUNCE_MS);
+    // Taken back while the answer was on its way: nobody will notify.
+    if (withdrawn !== this.#withdrawn) return false;
     this.#announcedAt = now;
     if (first) this.#asleepSince = performance.now();
     return first;
@@ -108,6 +113,7 @@ export class Wake {
   async awake(): Promise<void> {
     if (this.#announcedAt === Number.NEGATIVE_INFINITY) return;
     this.#announcedAt = Number.NEGATIVE_INFINITY;
+    this.#withdrawn += 1;
     await this.#options.store.stopSleeping(this.#options.db, this.#options.worker).catch(() => undefined);
   }
 

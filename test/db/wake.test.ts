@@ -6,8 +6,11 @@ import pg from 'pg';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createEnqueue, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { Firing } from '../../src/jobs/firing.js';
+import type { Queryable } from '../../src/jobs/job.js';
 import { createStore } from '../../src/jobs/store.js';
+import { Wake } from '../../src/jobs/wake.js';
 import { createWorker, type Worker } from '../../src/jobs/worker.js';
+import { SILENT } from '../../src/log.js';
 import { migrate } from '../../src/migrate.js';
 import { schedule, triggerSchedule } from '../../src/schedules.js';
 import { type FreshDatabase, freshDatabase } from '../support/services.js';
@@ -173,6 +176,37 @@ describe('wake-up', () => {
       expect(await sleepers()).toBe(0);
     } finally {
       clock.mockRestore();
+    }
+  });
+
+  it('does not count on being woken when that was taken back while the answer to a renewal was on its way', async () => {
+    let answered = Promise.resolve();
+    const late: Queryable = {
+      async query(text, values) {
+        const answer = await database.pool.query(text, values);
+        if (/into \S+sleepers/.test(text)) await answered;
+        return answer;
+      },
+    };
+    const options = { store: createStore(), db: late, worker: 'w', connect, onWake: () => {}, log: SILENT };
+    const wake = new Wake(options);
+    wake.start();
+    await until('it sleeps', () => wake.asleep(true));
+    const now = performance.now.bind(performance);
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + 6_000);
+    try {
+      let answer = (): void => {};
+      answered = new Promise((resolve) => {
+        answer = resolve;
+      });
+      const renewed = wake.asleep(false);
+      await wake.awake();
+      answer();
+      expect(await renewed).toBe(false);
+      expect(wake.listening).toBe(false);
+    } finally {
+      clock.mockRestore();
+      await wake.stop();
     }
   });
 
