@@ -22,6 +22,7 @@ import { createStore, type Store } from './store.js';
 import { Turns } from './turns.js';
 import { Upkeep } from './upkeep.js';
 import { MAX_SLEEP_MS, Wake } from './wake.js';
+import { type Advice, adviceOn } from './worker-advice.js';
 import type { Worker, WorkerEvent, WorkerOptions } from './worker-face.js';
 import { Kinds } from './worker-kinds.js';
 import { settingsOf } from './worker-options.js';
@@ -85,6 +86,7 @@ class JobWorker implements Worker {
   readonly #upkeep: Upkeep | undefined;
   readonly #wakeUp: Wake | undefined;
 
+  readonly #advice: readonly Advice[];
   readonly #said = new OncePerCause();
   #stopping = false;
   #loop: Promise<void> | undefined;
@@ -113,6 +115,7 @@ class JobWorker implements Worker {
     this.#db = patient(options.db, patienceMs);
     this.#store = createStore(options.schema);
     this.#log = unfailing(options.log ?? SILENT);
+    this.#advice = adviceOn(options.db, settings.handlers, settings.limits);
     this.#emit = this.#guarded(options.onEvent);
     hearErrors(options.db, (error) => this.#log.warn(errorFields(error), 'an idle connection was lost'));
     const shared = {
@@ -161,6 +164,7 @@ class JobWorker implements Worker {
     if (this.#stopping)
       this.#log.warn({}, 'this worker was stopped: it does not start again, create another one');
     if (this.#stopping || this.#loop !== undefined) return;
+    for (const { level, fields, text } of this.#advice) this.#log[level](fields, text);
     this.#runs.leases.start();
     this.#upkeep?.start();
     this.#wakeUp?.start();

@@ -1,0 +1,66 @@
+/** What a worker says when it starts of options that are taken and mostly not meant. */
+import pg from 'pg';
+import { expect, test } from 'vitest';
+import type { Queryable } from '../../src/jobs/job.js';
+import { createWorker, type WorkerOptions } from '../../src/jobs/worker.js';
+import { SILENT } from '../../src/log.js';
+
+type Line = readonly [level: string, fields: object, text: string];
+
+/** What is said of a database that is not there: at the first start alone, and before it is asked anything. */
+async function said(options: Partial<WorkerOptions>): Promise<Line[]> {
+  const lines: Line[] = [];
+  const note = (level: string) => (fields: object, text: string) => void lines.push([level, fields, text]);
+  const log = { ...SILENT, info: note('info'), warn: note('warn') };
+  const worker = createWorker({ db: away, handlers: { a: () => 1 }, upkeepMs: 0, ...options, log });
+  worker.start();
+  const first = [...lines];
+  worker.start();
+  expect(lines).toEqual(first);
+  await worker.stop({ deadlineMs: 0 });
+  return first;
+}
+
+const away: Queryable = { query: () => Promise.reject(new Error('away')) };
+const nowhere = { host: '127.0.0.1', port: 1 };
+
+test.each([1, 2])('a pool of %d: said, with the next step', async (max) => {
+  const [line, ...more] = await said({ db: new pg.Pool({ ...nowhere, max }) });
+  expect(line).toEqual(['warn', { max }, expect.stringMatching(/wait for each other.*max: 3 or more$/)]);
+  expect(more).toEqual([]);
+});
+
+test('one connection: said, and that it does not come back', async () => {
+  // Without a connection pg's own would let each question wait.
+  const [line] = await said({ db: Object.assign(new pg.Client(nowhere), away) });
+  expect(line).toEqual(['warn', {}, expect.stringMatching(/one connection.*works no more.*max: 3 or more$/)]);
+});
+
+test('nothing is said of three, of what pg takes by default, nor of what is not pg’s', async () => {
+  for (const db of [new pg.Pool({ ...nowhere, max: 3 }), new pg.Pool(nowhere), away])
+    expect(await said({ db })).toEqual([]);
+  expect(await said({ db: Object.assign({ connect: () => {} }, away) })).toEqual([]);
+});
+
+const handlers = { 'card.charge': () => 1, 'sms.send': () => 1 };
+
+test('limits of a kind that is nearly a handler’s: which was meant', async () => {
+  const lines = await said({ handlers, kinds: { 'card.chrage': { maxRunning: 5 } } });
+  expect(lines).toEqual([
+    ['warn', { kind: 'card.chrage' }, expect.stringContaining('; did you mean card.charge?')],
+  ]);
+});
+
+test('limits of a kind that another worker serves are no warning, also beside a name like it with its own', async () => {
+  const kinds = {
+    'mail.send': { maxRunning: 1 },
+    'sms.send': { maxRunning: 1 },
+    'mms.send': { maxRunning: 1 },
+  };
+  const lines = await said({ handlers, kinds });
+  expect(lines.map(([level, fields]) => [level, fields])).toEqual([
+    ['info', { kind: 'mail.send' }],
+    ['info', { kind: 'mms.send' }],
+  ]);
+  expect(await said({ handlers, kinds: { 'sms.send': { maxRunning: 1 } } })).toEqual([]);
+});
