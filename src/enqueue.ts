@@ -5,6 +5,7 @@
  * `tx` is anything with `query(text, values)`: pg's Client, PoolClient or Pool, or a wrapping from
  * adapters/transactions. The job exists if and only if that transaction commits.
  */
+import { suggestion } from './check.js';
 import { behind } from './jobs/behind.js';
 import { isDirect } from './jobs/direct.js';
 import { enqueueStore } from './jobs/enqueue-store.js';
@@ -82,6 +83,7 @@ export function createEnqueue(
       }
     },
     async enqueueMany(tx, jobs) {
+      checkList(jobs);
       const answers: Enqueued[] = [];
       const checked: PreparedJob[] = [];
       // All are checked before the first is sent.
@@ -128,6 +130,12 @@ export const enqueue: EnqueueClient['enqueue'] = standard.enqueue;
 
 /** Puts many in, 1,000 a statement; answers in the order given. In a transaction: all or none. */
 export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
+
+/** Anything that can be gone through, as a set or what a generator gives. */
+function checkList(jobs: unknown): void {
+  if (typeof jobs === 'object' && jobs !== null && Symbol.iterator in jobs) return;
+  throw new TypeError('jobs must be a list of jobs, each an object with a kind; enqueue takes a single one');
+}
 
 const isChecked = (job: NewJob | KindJob): job is KindJob =>
   typeof job?.kind === 'object' && job.kind !== null;
@@ -189,8 +197,11 @@ function checkNames(options: object): void {
   if (typeof options !== 'object' || options === null) throw new TypeError('options must be an object');
   // for in: a list of names and values, made for each job, took as long as all other checks of it.
   for (const name in options) {
-    if (!OPTION_NAMES.has(name) && (options as Record<string, unknown>)[name] !== undefined)
-      throw new TypeError(`${name.slice(0, 60)} is no option; a job has ${[...OPTION_NAMES].join(', ')}`);
+    if (!OPTION_NAMES.has(name) && (options as Record<string, unknown>)[name] !== undefined) {
+      const names = [...OPTION_NAMES];
+      const near = suggestion(name, names);
+      throw new TypeError(`${name.slice(0, 60)} is no option; a job has ${names.join(', ')}${near}`);
+    }
   }
 }
 

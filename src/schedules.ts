@@ -3,6 +3,7 @@
  * each of its slots becomes a job of its kind. Every function takes the caller's transaction or pool first; the workers'
  * upkeep does the firing.
  */
+import { suggestion } from './check.js';
 import { prepare } from './enqueue.js';
 import { EXIT, UnbrokerError } from './errors.js';
 import {
@@ -199,13 +200,18 @@ const OPTIONS = {
   ...{ headers: true, retryPolicy: true, source: true, orderingKey: true },
 } satisfies Record<keyof ScheduleOptions, true>;
 
+const A_RULE = "cron, for example '0 7 * * *', or everyMs, for example 60_000.";
+const GIVE_RULE = `Give ${A_RULE}`;
+
 /** `timezone` for `timeZone` would fire by UTC and say nothing. */
 function checkNames(options: unknown): void {
-  if (typeof options !== 'object' || options === null) throw invalid('it has no options', 'Give an object.');
+  if (typeof options !== 'object' || options === null)
+    throw invalid('it has no options', `Give, after the pool or transaction, name, kind and ${A_RULE}`);
+  const names = Object.keys(OPTIONS);
   for (const [name, value] of Object.entries(options)) {
-    const known = Object.hasOwn(OPTIONS, name);
-    if (known || value === undefined) continue;
-    throw invalid(`${name.slice(0, 60)} is no option`, `A schedule has ${Object.keys(OPTIONS).join(', ')}.`);
+    if (names.includes(name) || value === undefined) continue;
+    const hint = `A schedule has ${names.join(', ')}${suggestion(name, names) || '.'}`;
+    throw invalid(`${name.slice(0, 60)} is no option`, hint);
   }
 }
 
@@ -225,9 +231,12 @@ function checkOptions(options: ScheduleOptions): void {
   if ((options.payloadText?.length ?? 0) > LIMITS.payloadBytes) {
     throw invalid('its payload is too large', `It may have ${LIMITS.payloadBytes} bytes.`);
   }
-  if ((typeof cron === 'string') === (typeof everyMs === 'number')) {
-    throw invalid('it has no rule, or two', 'Give cron or everyMs.');
-  }
+  if (!['string', 'undefined'].includes(typeof cron)) throw invalid('its cron is not a text', GIVE_RULE);
+  if (!['number', 'undefined'].includes(typeof everyMs))
+    throw invalid('its everyMs is not a number', GIVE_RULE);
+  if (cron === undefined && everyMs === undefined) throw invalid('nothing says when it fires', GIVE_RULE);
+  if (cron !== undefined && everyMs !== undefined)
+    throw invalid('it has both cron and everyMs', 'Give one of them.');
   if (misfire !== undefined && !MISFIRES.includes(misfire)) {
     throw invalid('its misfire policy is unknown', `Use ${MISFIRES.join(', ')}.`);
   }

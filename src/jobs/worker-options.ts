@@ -90,6 +90,19 @@ function checkOptions(options: unknown): void {
       throw workerInvalid(`it has no ${name}`, `Give ${OPTIONS[name]?.named ?? name}.`);
 }
 
+const DEFAULT_DEADLINE_MS = 30_000;
+
+/** How long a worker that stops waits. What cannot be meant is told to `warn`, not refused: a process that ends must see it stop. */
+export function deadlineOf(options: unknown, warn: (text: string) => void): number {
+  const next = `give stop({ deadlineMs }), a number; without one it waits ${DEFAULT_DEADLINE_MS} ms`;
+  if (options !== undefined && !isObject(options)) warn(`the options of stop() are not an object: ${next}`);
+  const { deadlineMs, ...others }: Record<string, unknown> = isObject(options) ? options : {};
+  for (const name of Object.keys(others)) warn(`${name.slice(0, 60)} is no option of stop(): ${next}`);
+  if (typeof deadlineMs === 'number' && !Number.isNaN(deadlineMs)) return deadlineMs;
+  if (deadlineMs !== undefined) warn(`deadlineMs of stop() is not a number: ${next}`);
+  return DEFAULT_DEADLINE_MS;
+}
+
 /** Kinds with their options. Throws `worker-invalid`. */
 export function checkHandlers(handlers: Readonly<Record<string, Handler>>): Map<string, KindOptions> {
   const kinds = new Map(Object.entries(handlers).map(([kind, handler]) => [kind, checkKind(kind, handler)]));

@@ -25,7 +25,7 @@ import { MAX_SLEEP_MS, Wake } from './wake.js';
 import { type Advice, adviceOn } from './worker-advice.js';
 import type { Worker, WorkerEvent, WorkerOptions } from './worker-face.js';
 import { Kinds } from './worker-kinds.js';
-import { settingsOf } from './worker-options.js';
+import { deadlineOf, settingsOf } from './worker-options.js';
 
 export type { Worker, WorkerEvent, WorkerOptions } from './worker-face.js';
 
@@ -176,7 +176,8 @@ class JobWorker implements Worker {
     this.#nudged.fire();
   }
 
-  async stop({ deadlineMs = 30_000 } = {}): Promise<void> {
+  async stop(options?: { readonly deadlineMs?: number | undefined }): Promise<void> {
+    const deadlineMs = deadlineOf(options, (text) => this.#log.warn({}, text));
     this.#stopping = true;
     this.#upkeep?.stop();
     this.#runs.close();

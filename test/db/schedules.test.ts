@@ -407,6 +407,35 @@ describe('refused, and nothing is written', () => {
     expect(await code(options)).toBe(expected);
   });
 
+  test.each<[string, string, unknown]>([
+    [
+      'it has no options',
+      "Give, after the pool or transaction, name, kind and cron, for example '0 7",
+      undefined,
+    ],
+    ['it has no options', 'name, kind and cron', null],
+    [
+      'nothing says when it fires',
+      "Give cron, for example '0 7 * * *', or everyMs",
+      { name: 'n', kind: 'k' },
+    ],
+    ['its cron is not a text', 'Give cron, for example', { name: 'n', kind: 'k', cron: 5 }],
+    [
+      'its cron is not a text',
+      'Give cron, for example',
+      { name: 'n', kind: 'k', cron: null, everyMs: 5_000 },
+    ],
+    ['its everyMs is not a number', 'Give cron, for example', { name: 'n', kind: 'k', everyMs: '5000' }],
+    ['it has both', 'Give one of them', { name: 'n', kind: 'k', cron: '@daily', everyMs: 5_000 }],
+    ['chron is no option', 'orderingKey; did you mean cron?', { name: 'n', kind: 'k', chron: '@daily' }],
+    ['colour is no option', 'orderingKey.', { name: 'n', kind: 'k', colour: '@daily' }],
+  ])('%s, with the next step: %s', async (said, hint, options) => {
+    const error = await schedule(db.pool, options as ScheduleOptions).catch((e: unknown) => e);
+    expect(error).toMatchObject({ code: 'schedule-invalid', message: expect.stringContaining(said) });
+    expect((error as UnbrokerError).hint).toContain(hint);
+    expect(await count()).toBe(0);
+  });
+
   test('zones that only one of the two knows', async () => {
     const { rows } = await db.pool.query<{ name: string }>(
       'select lower(name) as name from pg_timezone_names',

@@ -191,6 +191,11 @@ describe('options', () => {
     expect(() => prepare({ kind: 'k', payload: 1, ...(wrong as object) })).toThrow(said);
   });
 
+  test('the nearest name is said', () => {
+    expect(() => prepare({ kind: 'k', dedupKey: 'x' } as never)).toThrow(/; did you mean dedupeKey\?$/);
+    expect(() => prepare({ kind: 'k', colour: 'x' } as never)).toThrow(/, retryPolicy$/);
+  });
+
   test('runAt and delayMs exclude each other', () => {
     expect(() => prepare({ kind: 'k', runAt: new Date(), delayMs: 1 })).toThrow(/not both/);
   });
@@ -211,12 +216,22 @@ describe('before anything is sent', () => {
       () => enqueueMany(tx, [...Array(1_500).fill({ kind: 'k' }), { kind: 'k', payload: 1n }]),
     ],
     ['no job at all', () => enqueueMany(tx, [null as never])],
-    ['no list', () => enqueueMany(tx, 7 as never)],
+    ...[undefined, null, 7, 'k', {}, { kind: 'k' }].map((jobs): [string, () => Promise<unknown>] => [
+      `no list (${JSON.stringify(jobs)})`,
+      () => enqueueMany(tx, jobs as never),
+    ]),
     ['an option misspelt', () => enqueue(tx, 'k', 1, { delay: 5_000 } as never)],
     ['null for options', () => enqueue(tx, 'k', 1, null as never)],
   ])('%s: TypeError, not a statement', async (_name, act) => {
     await expect(act()).rejects.toThrow(TypeError);
     expect(sent).toEqual([]);
+  });
+
+  test('what is no list is told what is', async () => {
+    const hint = /^jobs must be a list of jobs, .*enqueue takes a single one$/;
+    await expect(enqueueMany(tx, {} as never)).rejects.toThrow(hint);
+    await expect(enqueueMany(tx, undefined as never)).rejects.toThrow(hint);
+    expect(await enqueueMany(tx, new Set<never>() as never)).toEqual([]);
   });
 
   test('an empty list asks nothing', async () => {

@@ -4,6 +4,7 @@ import { expect, test, vi } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
 import { Signal, within } from '../../src/jobs/signal.js';
 import { createWorker, type WorkerOptions } from '../../src/jobs/worker.js';
+import { deadlineOf } from '../../src/jobs/worker-options.js';
 import { SILENT } from '../../src/log.js';
 
 const away: Queryable = { query: () => Promise.reject(new Error('away')) };
@@ -117,6 +118,27 @@ test('stopped is stopped: started again it says so, and it is not ready', async 
   worker.start();
   expect(worker.ready).toBe(false);
   expect(warn).toHaveBeenCalledWith({}, expect.stringContaining('create another one'));
+});
+
+test.each<[string, unknown, string[]]>([
+  ['nothing', undefined, []],
+  ['no deadline', {}, []],
+  ['a deadline that was not set', { deadlineMs: undefined }, []],
+  ['a word', 'SIGTERM', ['the options of stop() are not an object']],
+  ['null', null, ['the options of stop() are not an object']],
+  ['a misspelt one', { deadline: 1 }, ['deadline is no option of stop()']],
+  ['a text', { deadlineMs: '5000' }, ['deadlineMs of stop() is not a number']],
+  ['no number', { deadlineMs: Number.NaN }, ['deadlineMs of stop() is not a number']],
+])('stop() given %s waits 30 s, stops all the same, and says what was odd', async (_what, options, odd) => {
+  const warn = vi.fn();
+  const worker = create({ ...good, log: { ...SILENT, warn } });
+  await worker.stop(options as { deadlineMs?: number });
+  const next = 'give stop({ deadlineMs }), a number; without one it waits 30000 ms';
+  expect(warn.mock.calls).toEqual(odd.map((text) => [{}, `${text}: ${next}`]));
+  expect(deadlineOf(options, () => {})).toBe(30_000);
+  // What is left of a time that is over.
+  expect(deadlineOf({ deadlineMs: -1 }, warn)).toBe(-1);
+  expect(warn).toHaveBeenCalledTimes(odd.length);
 });
 
 test('what is no promise is an answer; it leaves no rejection behind', async () => {
