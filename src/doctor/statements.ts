@@ -130,16 +130,22 @@ where name in ('fsync', 'full_page_writes', 'synchronous_commit', 'autovacuum', 
 select (select count(*) from pg_stat_activity where backend_type = 'client backend')::integer as used,
        current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer as max`,
 
-    /** Kinds among the last thousand jobs that finished, if that was within $1 ms: somebody works on those. */
+    /**
+     * Kinds among the last thousand jobs that finished, if that was within $1 ms and a worker did it: somebody works on those. What
+     * was imported dead finished as it was created; it had hidden a kind that no worker knows for ten minutes, and so had an
+     * operator's cancel.
+     */
     recentKinds: `
 select distinct kind
 from (
-  select j.kind
+  select j.kind, j.state, j.created_at, j.finished_at, j.errors
   from ${jobs} j
   where j.finished_at > now() - $1 * interval '1 millisecond'
   order by j.finished_at desc
   limit 1000
-) as recent`,
+) as recent
+where state = 'done'
+   or (state = 'dead' and finished_at > created_at and errors -> -1 ->> 'message' is distinct from 'discarded by an operator')`,
 
     /**
      * Running jobs that no claim names, so that no sweep would find them: whoever wrote them leased them past the claim. Looks at

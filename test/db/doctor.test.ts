@@ -85,6 +85,33 @@ describe('what waits and runs', () => {
     expect((await finding('unworked-kinds')).status).toBe('bad');
   });
 
+  test('a kind of bytes that no worker knows, imported dead just now and retried by an operator', async () => {
+    const { rows } = await db.pool.query<{ id: string }>(`
+      insert into unbroker.jobs (kind, body, state, finished_at, dead, attempts)
+      select 'legacy', 'x', 'dead', now(), true, 3 from generate_series(1, 4)
+      returning id::text`);
+    const [first = '', second = '', third = ''] = rows.map(({ id }) => id);
+    expect(await db.store.operatorRetry(db.pool, [first, second, third], 1)).toEqual([first, second, third]);
+    const orphaned = async (): Promise<string> => {
+      await db.pool.query(
+        `update unbroker.jobs set run_at = now() - interval '2 minutes' where state = 'ready'`,
+      );
+      const { status, found } = await finding('unworked-kinds');
+      return `${status}: ${found}`;
+    };
+    expect(await orphaned()).toBe('warn: legacy (3 due)');
+    // What an operator ends is not worked on either.
+    await db.store.operatorDiscard(db.pool, [second]);
+    await db.store.cancel(db.pool, [third]);
+    expect(await orphaned()).toBe('warn: legacy (1 due)');
+    // One that a worker gave up is.
+    await db.put('legacy', [1]);
+    const failed = (await db.claim('legacy')).map((job) => ({ ...job, name: 'Error', message: 'no' }));
+    expect(await db.store.discard(db.pool, failed.slice(-1))).toHaveLength(1);
+    await db.store.release(db.pool, failed);
+    expect(await orphaned()).toBe('ok: none');
+  });
+
   test('future jobs and schedules are not late', async () => {
     await due('later', '-1 hour');
     await db.pool.query(
