@@ -13,7 +13,7 @@ import type { Reaped } from './upkeep-store.js';
 import type { ListenClient } from './wake.js';
 
 export interface WorkerOptions {
-  /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections. */
+  /** A pool (pg.Pool, or anything with `query` that may be asked several things at once). At least 3 connections; of fewer the log warns. */
   readonly db: Queryable;
   /** Default `unbroker`. */
   readonly schema?: string | undefined;
@@ -24,7 +24,7 @@ export interface WorkerOptions {
    * are claimed ahead of their slots (ahead.ts).
    */
   readonly concurrency?: number | undefined;
-  /** Limits across all workers, by kind. Kinds without a handler here are passed over. Default: none. */
+  /** Limits across all workers, by kind. Kinds without a handler here are passed over, and named in the log. Default: none. */
   readonly kinds?: Readonly<Record<string, KindLimits>> | undefined;
   /** How long a dead worker keeps its jobs. Default 30,000; 100 to 86,400,000. Extended every third of it. */
   readonly leaseMs?: number | undefined;
