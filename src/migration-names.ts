@@ -48,4 +48,5 @@ export const MIGRATION_NAMES: readonly string[] = [
   '043_ends_in_place',
   '044_levels_ahead',
   '045_remove_finished',
+  '046_checked_one',
 ];

@@ -282,21 +282,27 @@ describe('with its statement prepared', () => {
     ];
     const store = enqueueStore('unbroker');
     const tx = await db.session();
-    const put = (more: Partial<PreparedJob>) => store.enqueue(tx, { ...job, ...more }, new Prepared(tx));
+    let prepared: Prepared | undefined = new Prepared(tx);
+    const put = (more: Partial<PreparedJob>) => store.enqueue(tx, { ...job, ...more }, prepared);
     const checked = async () =>
       (await db.pool.query('select checked from unbroker.jobs order by id')).rows.map((row) => row.checked);
-    // As the connection's first, then as those that are told.
+    // As the connection's first, then as those that are told; then by a client that may not prepare.
     for (const first of [true, false]) {
       for (const [more, constraint] of refused)
         await expect(put(more), JSON.stringify(more)).rejects.toMatchObject({ code: '23514', constraint });
       if (first) await put({});
     }
-    await db.clear();
-    for (const more of fits) expect(await put(more)).toMatchObject({ inserted: true });
-    expect(await checked()).toEqual(fits.map(() => true));
-    await db.clear();
-    for (const more of isAsked) expect(await put(more)).toMatchObject({ inserted: true });
-    expect(await checked()).toEqual(isAsked.map(() => false));
+    for (const by of [prepared, undefined]) {
+      prepared = by;
+      await db.clear();
+      for (const more of fits) expect(await put(more)).toMatchObject({ inserted: true });
+      expect(await checked()).toEqual(fits.map(() => true));
+      await db.clear();
+      for (const more of isAsked) expect(await put(more)).toMatchObject({ inserted: true });
+      expect(await checked()).toEqual(isAsked.map(() => false));
+    }
+    for (const [more, constraint] of refused)
+      await expect(put(more), JSON.stringify(more)).rejects.toMatchObject({ code: '23514', constraint });
     await tx.end();
   });
 
