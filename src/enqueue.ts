@@ -71,6 +71,7 @@ export function createEnqueue(
       payload?: unknown,
       options: EnqueueOptions = {},
     ) {
+      checkHandle(tx);
       const job =
         typeof kind === 'string'
           ? jobOf(kind, payload, options)
@@ -83,6 +84,7 @@ export function createEnqueue(
       }
     },
     async enqueueMany(tx, jobs) {
+      checkHandle(tx);
       checkList(jobs);
       const answers: Enqueued[] = [];
       const checked: PreparedJob[] = [];
@@ -130,6 +132,14 @@ export const enqueue: EnqueueClient['enqueue'] = standard.enqueue;
 
 /** Puts many in, 1,000 a statement; answers in the order given. In a transaction: all or none. */
 export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
+
+/** The first mistake of who uses another library: its own handle, or the arguments without one. */
+function checkHandle(tx: unknown): void {
+  if (typeof (tx as { readonly query?: unknown } | null | undefined)?.query === 'function') return;
+  throw new TypeError(
+    'the first argument must be a Client, PoolClient or Pool of pg; wrap the transaction of another library, as fromKnex(trx) of unbroker/transactions does (docs/do/enqueue.md)',
+  );
+}
 
 /** Anything that can be gone through, as a set or what a generator gives. */
 function checkList(jobs: unknown): void {

@@ -52,6 +52,16 @@ describe('the caller’s transaction', () => {
     expect(rows).toEqual([{ kind: 'kept' }]);
   });
 
+  test.each([
+    ['nothing', undefined],
+    ['another library’s handle', Object.assign(() => {}, { raw: () => {} })],
+    ['a kind, without a handle before it', 'mail.send'],
+  ])('%s in the place of the connection is refused with the next step', async (_what, handle) => {
+    const tx = handle as unknown as Queryable;
+    await expect(enqueue(tx, 'k', 1)).rejects.toThrow(/must be a Client.*fromKnex\(trx\)/s);
+    await expect(enqueueMany(tx, [{ kind: 'k' }])).rejects.toThrow(/must be a Client/);
+  });
+
   test('what is refused is refused before anything is sent: the transaction goes on', async () => {
     const tx = await db.session();
     await tx.query('begin');
