@@ -137,7 +137,7 @@ export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
 function checkHandle(tx: unknown): void {
   if (typeof (tx as { readonly query?: unknown } | null | undefined)?.query === 'function') return;
   throw new TypeError(
-    'the first argument must be a Client, PoolClient or Pool of pg; wrap the transaction of another library, as fromKnex(trx) of unbroker/transactions does (docs/do/enqueue.md)',
+    'the first argument must be a Client, PoolClient or Pool of pg; wrap the transaction of another library, as fromKnex(trx) of unbroker/transactions does (docs/do/transactions.md)',
   );
 }
 
