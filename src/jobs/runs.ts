@@ -207,6 +207,16 @@ export class Runs {
     await Promise.all([this.#giveBack(this.#executing.all()), this.#begun]);
   }
 
+  /** What ended and could not be written by now is left to the reaper; each is told as lost. */
+  giveUpUnwritten(): void {
+    this.settler.close();
+    this.leases.stop();
+    for (const run of this.leases.runs()) {
+      this.leases.remove(run);
+      this.#lost(run);
+    }
+  }
+
   /** Returns jobs that came too late to be begun, attempts included. Failing that, the reaper does it later. */
   async release(jobs: readonly ClaimedJob[]): Promise<void> {
     if (jobs.length === 0) return;
@@ -293,7 +303,7 @@ export class Runs {
   #settled({ run, outcome }: Settlement, written: boolean): void {
     const { kinds, emit, onOver, onKindFreed } = this.#options;
     this.leases.remove(run);
-    if (written) {
+    if (written && !run.over) {
       run.over = true;
       emit?.({ type: 'settled', job: run.job, outcome, heldMs: performance.now() - run.sentAt });
       if (outcome.type === 'complete' || outcome.type === 'discard') onOver(run.job);

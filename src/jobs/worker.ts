@@ -192,8 +192,7 @@ class JobWorker implements Worker {
     await within(written, Math.min(this.#leaseMs, MAX_LAST_WRITE_MS)).catch((error) =>
       this.#databaseError(error),
     );
-    this.#runs.settler.close();
-    this.#runs.leases.stop();
+    this.#runs.giveUpUnwritten();
     this.ready = false;
   }
 

@@ -184,7 +184,28 @@ describe('stop()', () => {
     await worker.stop({ deadlineMs: 1_000 });
     expect(Date.now() - startedAt).toBeLessThan(20_000);
     expect((await db.states())['running']).toBe(1);
+    expect(worker.lost()).toHaveLength(1);
     await proxy.close();
+  });
+
+  test('what ended on a row that somebody else holds is told as lost, once, and free for the reaper', async () => {
+    const [id = ''] = await db.put('a', [1, 2]);
+    let open = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    const worker = work({ leaseMs: 1_000, handlers: { a: () => gate } });
+    await until('both run', () => worker.running === 2);
+    const other = await db.session();
+    await other.query('begin');
+    await other.query('select from unbroker.jobs where id = $1 for update', [id]);
+    open();
+    await worker.stop();
+    expect(worker.lost().map((job) => job.id)).toEqual([id]);
+    expect(worker.settled()).toHaveLength(1);
+    expect(worker.untold()).toEqual([]);
+    await other.query('rollback');
+    expect(await db.states()).toEqual({ done: 1, running: 1 });
   });
 });
 
