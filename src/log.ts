@@ -3,12 +3,15 @@
  * makes one is the command line (cli/json-log.ts): pino, imported here, was a third of a caller's bundle (450 kB, now
  * 296) and ended an ESM one at its start ("Dynamic require is not supported").
  */
-import type { Log } from './log-face.js';
+import { type Log, SILENT } from './log-face.js';
 
 export { type Log, SILENT } from './log-face.js';
+export { errorFields } from './thrown.js';
 
 /** The same log, whose own failures (a full disk, a closed pipe) stop nobody's work. */
 export function unfailing(log: Log): Log {
+  // Known again by who builds what is said only if somebody hears it: the place of an error costs 10 us.
+  if (log === SILENT) return log;
   const guarded =
     (level: keyof Log) =>
     (fields: object, message: string): void => {
@@ -24,17 +27,4 @@ export function unfailing(log: Log): Log {
 /** What an `async` listener was given for: nobody waits for it, and its failure, unheard, would end the process. */
 export function quiet(answer: unknown, onFailure: (error: unknown) => void): void {
   if (answer instanceof Promise) answer.catch(onFailure);
-}
-
-/** What of an error may be logged: its class and code, never its message (a handler's message may quote a payload). */
-export function errorFields(error: unknown): { error: string; code?: string } {
-  try {
-    const name = error instanceof Error ? String(error.name) : typeof error;
-    const code =
-      typeof error === 'object' && error !== null && 'code' in error ? String(error.code) : undefined;
-    return code === undefined ? { error: name } : { error: name, code };
-  } catch {
-    // A handler may throw anything, a revoked proxy too.
-    return { error: 'unreadable' };
-  }
 }

@@ -3,7 +3,7 @@
  * It names what the drivers' errors mean; an error that it does not know keeps its class and code, not its message.
  */
 import { EXIT, type ExitStatus, UnbrokerError } from '../errors.js';
-import { errorFields } from '../log.js';
+import { errorFields, placeOf } from '../thrown.js';
 import { tlsFailure } from '../tls-failure.js';
 import { printJson } from './output.js';
 import { printable, withoutSecrets } from './printable.js';
@@ -39,8 +39,8 @@ export function asksForJson(argv: readonly string[]): boolean {
  */
 export function uncaught(error: unknown): UnbrokerError {
   const { error: name, code } = errorFields(error);
-  const frame = firstFrame(error);
-  const where = frame === '' ? '' : ` ${frame}`;
+  const place = placeOf(error);
+  const where = place === undefined ? '' : ` at ${place}`;
   return new UnbrokerError(
     'uncaught-error',
     `Something failed that nobody waited for (${name}${code ? ` ${code}` : ''})${where}`,
@@ -49,16 +49,6 @@ export function uncaught(error: unknown): UnbrokerError {
       cause: error,
     },
   );
-}
-
-/** `at send (file:///app/handlers.ts:3:9)`; empty when there is none. */
-function firstFrame(error: unknown): string {
-  try {
-    const lines = String((error as Partial<Error> | null)?.stack ?? '').split('\n');
-    return (lines.find((line) => /^ {4}at .*:\d+:\d+\)?$/.test(line)) ?? '').trim().slice(0, 200);
-  } catch {
-    return '';
-  }
 }
 
 interface Known {

@@ -167,13 +167,16 @@ export class Run implements HandlerContext {
   }
 
   async #checkAndExecute(kind: KindOptions, expiresAt: string | undefined): Promise<HandlerEnd> {
+    let before: 'expiry' | 'schema' | undefined = 'expiry';
     try {
       if (expiresAt !== undefined) await refuseExpiredAt(expiresAt, this.databaseNow);
+      before = 'schema';
       const payload =
         kind.schema === undefined ? this.#payload() : await parsed(kind.schema, this.#payload());
+      before = undefined;
       return returned(await kind.handle(handed(this.job, payload), this));
     } catch (error) {
-      return { type: 'threw', error };
+      return before === undefined ? { type: 'threw', error } : { type: 'threw', error, before };
     }
   }
 

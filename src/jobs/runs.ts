@@ -2,9 +2,11 @@
  * The jobs that a worker holds, from a claim's answer until their outcome is written: those that run, those that wait for a
  * slot, their leases; and how they are given back. When to claim is the worker's to say, what an outcome means settle.ts's.
  */
-import { errorFields, type Log } from '../log.js';
+import { type Log, SILENT } from '../log.js';
 import { Ahead, isLastAttempt, parted } from './ahead.js';
 import type { ClaimedMany } from './claimed.js';
+import { OncePerCause } from './database-says.js';
+import { endLine } from './end-lines.js';
 import { LeaseLost, Run } from './handler.js';
 import type { ClaimedJob } from './job.js';
 import { Leases } from './leases.js';
@@ -13,7 +15,7 @@ import type { ReturnRamp } from './ramp.js';
 import { releaseJobs } from './release.js';
 import { DEFAULT_RETRY_POLICY } from './retry.js';
 import { RunList } from './run-list.js';
-import { type HandlerEnd, leavesNothing, RetryAfter, settle } from './settle.js';
+import { type HandlerEnd, leavesNothing, type Outcome, RetryAfter, settle } from './settle.js';
 import type { Settlement } from './settlement.js';
 import { Settler } from './settler.js';
 import { Signal } from './signal.js';
@@ -71,6 +73,7 @@ export class Runs {
   #arriving = 0;
   /** Resolves when they have been started or given back. */
   #begun: Promise<void> | undefined;
+  readonly #said = new OncePerCause();
   #closed = false;
   #beginning = false;
 
@@ -277,7 +280,7 @@ export class Runs {
   }
 
   #ended(run: Run, kind: Kind, end: HandlerEnd): void {
-    const { log, onKindFreed } = this.#options;
+    const { onKindFreed } = this.#options;
     this.#executing.delete(run);
     this.#ahead.ended();
     kind.running -= 1;
@@ -287,17 +290,20 @@ export class Runs {
       this.settler.push({ run, outcome });
       if (outcome.type === 'complete') kind.ramp.succeeded();
       if (outcome.type === 'retry' && !asksForLater(end)) kind.ramp.failed();
-      if (end.type === 'threw') {
-        const { id, kind: name, attempt } = run.job;
-        const fields = { job: id, kind: name, attempt, outcome: outcome.type, ...errorFields(end.error) };
-        // It asked for a later start: nothing went wrong.
-        if (outcome.type === 'snooze') log.debug(fields, 'a handler snoozed');
-        else log.warn(fields, 'a handler threw');
-      }
+      this.#sayEnd(run.job, end, outcome);
     }
     if (kind.mayHaveMore && kind.running < kind.ramp.slots) onKindFreed();
     this.beginNext();
     this.slotFreed.fire();
+  }
+
+  #sayEnd(job: ClaimedJob, end: HandlerEnd, outcome: Outcome): void {
+    const { log } = this.#options;
+    if (log === SILENT) return;
+    const line = endLine(job, end, outcome);
+    if (line === undefined) return;
+    const times = line.cause === undefined ? 1 : this.#said.times(line.cause, performance.now());
+    if (times !== null) log[line.level]({ ...line.fields, ...(times > 1 && { times }) }, line.text);
   }
 
   #settled({ run, outcome }: Settlement, written: boolean): void {

@@ -2,6 +2,7 @@
  * What follows from how a handler ended. One pure decision; the worker acts on it. It refuses to know about leases:
  * whether the outcome may still be written is the statement's fence to say.
  */
+import { messageOf } from '../thrown.js';
 import { type ClaimedJob, LIMITS, type RetryPolicy } from './job.js';
 import { boundedDelayMs, parseRetryPolicy, retryDelayMs } from './retry.js';
 import { isStorableJson, storableText } from './text.js';
@@ -9,7 +10,12 @@ import { isStorableJson, storableText } from './text.js';
 /** How a handler ended. */
 export type HandlerEnd =
   | { readonly type: 'returned'; readonly value: unknown }
-  | { readonly type: 'threw'; readonly error: unknown };
+  | {
+      readonly type: 'threw';
+      readonly error: unknown;
+      /** What came before the handler, which was not called then. */
+      readonly before?: 'expiry' | 'schema';
+    };
 
 /** What to write. */
 export type Outcome =
@@ -18,9 +24,16 @@ export type Outcome =
   | { readonly type: 'snooze'; readonly delayMs: number }
   | { readonly type: 'discard'; readonly name: string; readonly message: string };
 
-/** Throw it to run again after `delayMs` (at most 30 days) without spending an attempt: a pause, a Retry-After. */
+/**
+ * Throw it to run again after `delayMs` (0 or more, at most 30 days) without spending an attempt: a pause, a Retry-After. Throws
+ * TypeError for what is no such number: it would come again and again without an end, since nothing counts how often.
+ */
 export class Snooze extends Error {
   constructor(readonly delayMs: number) {
+    if (!isDelay(delayMs))
+      throw new TypeError(
+        `Snooze takes a delay in ms, 0 or more; got ${shown(delayMs)}. Until a time: Math.max(0, atMs - nowMs)`,
+      );
     super(`snooze ${delayMs} ms`);
     this.name = 'Snooze';
   }
@@ -31,21 +44,37 @@ export class Discard extends Error {
   constructor(
     message: string,
     readonly reason = 'discarded',
+    options?: { readonly cause?: unknown },
   ) {
-    super(message);
+    super(message, options);
     this.name = 'Discard';
   }
 }
 
-/** Throw it to fail this attempt and say when to try next (at most 30 days), over the kind's policy. */
+/**
+ * Throw it to fail this attempt and say when to try next (at most 30 days), over the kind's policy, which decides where the
+ * number is NaN: a Retry-After that did not parse. Throws TypeError for what is no number at all.
+ */
 export class RetryAfter extends Error {
   constructor(
     readonly delayMs: number,
     message: string,
+    options?: { readonly cause?: unknown },
   ) {
-    super(message);
+    if (typeof delayMs !== 'number')
+      throw new TypeError(`RetryAfter takes a delay in ms, and then its message; got ${shown(delayMs)}`);
+    super(message, options);
     this.name = 'RetryAfter';
   }
+}
+
+const isDelay = (value: unknown): value is number =>
+  typeof value === 'number' && value >= 0 && value < Number.POSITIVE_INFINITY;
+
+/** A number as it is; of anything else its sort, since a text may be a payload's. */
+function shown(value: unknown): string {
+  if (typeof value === 'number' || value === undefined || value === null) return String(value);
+  return value instanceof Date ? 'a Date' : `a ${typeof value}`;
 }
 
 /**
@@ -85,7 +114,7 @@ export function settle(job: ClaimedJob, end: HandlerEnd, policy: RetryPolicy, ra
   const { as, name, message, delayMs } = read(end.error);
   if (as === 'discard') return { type: 'discard', name, message };
   if (as === 'retry' && job.attempt >= job.maxAttempts) return { type: 'discard', name, message };
-  // A delay that is no number (a Retry-After that did not parse) must not make a hot loop: the policy's instead.
+  // A delay that is no number (a Retry-After that did not parse): the policy's instead.
   const waitMs = delayMs ?? retryDelayMs(parseRetryPolicy(job.retryPolicy) ?? policy, job.attempt, random);
   return as === 'snooze'
     ? { type: 'snooze', delayMs: waitMs }
@@ -111,16 +140,19 @@ function read(error: unknown): Thrown {
       'Error',
       100,
     );
-    const raw = error instanceof Error ? error.message : error;
-    const message = text(raw, 'a value that is not an Error was thrown', LIMITS.errorMessageLength);
-    if (error instanceof Snooze) return { as: 'snooze', name, message, delayMs: delay(error.delayMs) };
+    const message = text(messageOf(error, LIMITS.errorMessageLength), UNREADABLE, LIMITS.errorMessageLength);
+    // Of a subclass or another copy of this package: one that is no delay spends the attempt, or nothing would end it.
+    if (error instanceof Snooze && isDelay(error.delayMs))
+      return { as: 'snooze', name, message, delayMs: boundedDelayMs(error.delayMs) };
     if (error instanceof Discard) return { as: 'discard', name, message, delayMs: undefined };
     const delayMs = error instanceof RetryAfter ? delay(error.delayMs) : undefined;
     return { as: 'retry', name: error instanceof Error ? name : 'Error', message, delayMs };
   } catch {
-    return { as: 'retry', name: 'Error', message: 'what was thrown cannot be read', delayMs: undefined };
+    return { as: 'retry', name: 'Error', message: UNREADABLE, delayMs: undefined };
   }
 }
+
+const UNREADABLE = 'what was thrown cannot be read';
 
 const text = (value: unknown, otherwise: string, maxLength: number): string =>
   storableText(typeof value === 'string' ? value : otherwise, maxLength);
@@ -129,6 +161,23 @@ const delay = (value: unknown): number | undefined =>
   typeof value === 'number' && !Number.isNaN(value) ? boundedDelayMs(value) : undefined;
 
 const NO_RESULT: Outcome = { type: 'complete', resultText: null };
+
+const note = (unstorable: string): Outcome => ({
+  type: 'complete',
+  resultText: JSON.stringify({ unstorable }),
+});
+const NOT_JSON = note('not JSON');
+const TOO_LARGE = note('too large');
+const UNTEXTUAL = note('NUL or lone surrogate');
+/** Why what a handler returned is not kept, by the outcome that has a note in its place. */
+const WHY_NOT_KEPT: ReadonlyMap<Outcome, string> = new Map([
+  [NOT_JSON, 'it is not JSON'],
+  [TOO_LARGE, `it is larger than ${LIMITS.resultBytes} bytes`],
+  [UNTEXTUAL, 'NUL or half a surrogate pair is in it'],
+]);
+
+/** Undefined when it is kept as it was returned. */
+export const whyNotKept = (outcome: Outcome): string | undefined => WHY_NOT_KEPT.get(outcome);
 
 /**
  * The work is done whatever it returned: a result that cannot be stored (cyclic, a BigInt, too large, NUL inside) must
@@ -140,12 +189,10 @@ function complete(value: unknown): Outcome {
   try {
     text = JSON.stringify(value);
   } catch {
-    return { type: 'complete', resultText: '{"unstorable":"not JSON"}' };
+    return NOT_JSON;
   }
-  if (text === undefined) return { type: 'complete', resultText: '{"unstorable":"not JSON"}' };
-  if (Buffer.byteLength(text) > LIMITS.resultBytes)
-    return { type: 'complete', resultText: '{"unstorable":"too large"}' };
-  if (!isStorableJson(text))
-    return { type: 'complete', resultText: '{"unstorable":"NUL or lone surrogate"}' };
+  if (text === undefined) return NOT_JSON;
+  if (Buffer.byteLength(text) > LIMITS.resultBytes) return TOO_LARGE;
+  if (!isStorableJson(text)) return UNTEXTUAL;
   return { type: 'complete', resultText: text };
 }

@@ -179,24 +179,29 @@ describe('threw', () => {
     });
   });
 
-  test.each([
-    Number.NaN,
-    Number.POSITIVE_INFINITY,
-    Number.NEGATIVE_INFINITY,
-    -5,
-    1e300,
-    '7' as never,
-    undefined as never,
-    {} as never,
-  ])('a delay of %s becomes one that the database takes', (delayMs) => {
-    for (const outcome of [
-      settled(threw(new Snooze(delayMs))),
-      settled(threw(new RetryAfter(delayMs, 'x'))),
-    ]) {
-      const { delayMs: written } = outcome as { delayMs: number };
-      expect(written).toBeGreaterThanOrEqual(0);
-      expect(written).toBeLessThanOrEqual(MAX_RETRY_DELAY_MS);
-    }
+  const delays = [Number.NaN, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, -5, 1e300];
+  const none = ['7', undefined, null, {}, new Date(), 7n] as never[];
+  test.each([...delays, ...none])('RetryAfter(%s) becomes a delay that the database takes', (delayMs) => {
+    const error = Object.assign(new RetryAfter(0, 'x'), { delayMs });
+    const { delayMs: written } = settled(threw(error)) as { delayMs: number };
+    expect(written).toBeGreaterThanOrEqual(0);
+    expect(written).toBeLessThanOrEqual(MAX_RETRY_DELAY_MS);
+  });
+
+  test.each([...delays.slice(0, 4), ...none])('Snooze(%s) is refused where it is made', (delayMs) => {
+    expect(() => new Snooze(delayMs)).toThrow(/^Snooze takes a delay in ms, 0 or more; got .*Math\.max/);
+    // Of a copy of the package that took it: it spends the attempt, so that it ends.
+    const error = Object.assign(new Snooze(0), { delayMs });
+    expect(settled(threw(error))).toMatchObject({ type: 'retry', name: 'Snooze', delayMs: 5_000 });
+    expect(settled(threw(error), { attempt: 3 })).toMatchObject({ type: 'discard' });
+  });
+
+  test.each(none)('RetryAfter(%s) is refused where it is made', (delayMs) => {
+    expect(() => new RetryAfter(delayMs, 'x')).toThrow(/^RetryAfter takes a delay in ms/);
+  });
+
+  test('a Snooze waits no longer than anything may', () => {
+    expect(settled(threw(new Snooze(1e300)))).toEqual({ type: 'snooze', delayMs: MAX_RETRY_DELAY_MS });
   });
 
   const named = (name: unknown, message: unknown): Error => Object.assign(new Error('x'), { name, message });
@@ -244,7 +249,10 @@ describe('threw', () => {
         .map((value) => ({ wants: 'retry', error: value })),
       message.map((m) => ({ wants: 'retry', error: new Error(m) })),
       message.map((m) => ({ wants: 'dead', error: new Discard(m) })),
-      fc.double().map((ms) => ({ wants: 'snooze', error: new Snooze(ms) })),
+      fc.double({ min: 0, noNaN: true, maxExcluded: true, max: Number.POSITIVE_INFINITY }).map((ms) => ({
+        wants: 'snooze',
+        error: new Snooze(ms),
+      })),
       fc.double().map((ms) => ({ wants: 'retry', error: new RetryAfter(ms, 'm') })),
     );
     fc.assert(
