@@ -3,6 +3,7 @@
  * here counts the jobs table: its size comes from statistics, what waits and runs from jobs/backlog.ts.
  */
 import { quoteSchema } from '../jobs/schema-name.js';
+import { agoMs } from '../jobs/times.js';
 
 export type DoctorStatements = ReturnType<typeof createDoctorStatements>;
 
@@ -178,7 +179,7 @@ where j.state = 'running' and not exists (
 
     /** How long the oldest job that must be claimed alone has been due. */
     solo: `
-select max(date_part('epoch', now() - run_at) * 1000) as "oldestDueMs", count(*)::integer as due
+select max(${agoMs('run_at')}) as "oldestDueMs", count(*)::integer as due
 from (
   select j.run_at
   from ${jobs} j
@@ -189,7 +190,7 @@ from (
 
     /** The schedule whose slot has been due the longest. */
     schedules: `
-select substr(j.dedupe_key, 10) as name, date_part('epoch', now() - j.run_at) * 1000 as "dueMs"
+select substr(j.dedupe_key, 10) as name, ${agoMs('j.run_at')} as "dueMs"
 from ${jobs} j
 where j.misfire is not null and j.state = 'ready' and j.finished_at is null and not j.paused and j.run_at <= now()
 order by j.run_at, j.id

@@ -6,6 +6,7 @@
  */
 import type { Queryable } from './job.js';
 import { quoteSchema } from './schema-name.js';
+import { agoMs } from './times.js';
 
 /** A kind with ready jobs, due or not. */
 export interface KindBacklog {
@@ -100,7 +101,7 @@ export function createBacklogStatements(schema: string) {
     leases: `
 select kind, count(*)::integer as running,
        (count(*) filter (where locked_until < clock_timestamp()))::integer as expired,
-       max(date_part('epoch', clock_timestamp() - locked_until) * 1000)
+       max(${agoMs('locked_until', 'clock_timestamp()')})
          filter (where locked_until < clock_timestamp()) as "oldestExpiredMs"
 from (
   select j.kind, j.locked_until
@@ -160,7 +161,7 @@ with recursive level (kind, priority, run_at, depth) as (
   where level.depth < $1
 )
 select level.kind, sum(least(counted.due, $2))::integer as due, bool_or(counted.due > $2) as capped,
-       max(date_part('epoch', now() - level.run_at) * 1000) filter (where level.run_at <= now()) as "oldestDueMs"
+       max(${agoMs('level.run_at')}) filter (where level.run_at <= now()) as "oldestDueMs"
 from level cross join lateral (
   select count(*)::integer as due
   from (

@@ -4,13 +4,14 @@
  */
 import { quoteSchema } from './schema-name.js';
 import { exact } from './statements.js';
+import { agoMs } from './times.js';
 
 export function createUpkeepStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   const finished = `
-select j.id::text, j.kind, j.state, ${exact('j.finished_at')} as "finishedAtText",
-       date_part('epoch', now() - j.finished_at) * 1000 as "ageMs"
+select j.id::text, j.kind, j.state, coalesce(${exact('j.finished_at')}, j.finished_at::text) as "finishedAtText",
+       ${agoMs('j.finished_at')} as "ageMs"
 from ${jobs} j`.trim();
   return {
     /**

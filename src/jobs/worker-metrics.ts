@@ -172,7 +172,8 @@ class EventCounts {
     for (const job of jobs) {
       const series = this.#of(job.kind);
       series.claimed.value += 1;
-      series.lag.observe(Math.max(0, databaseNow - job.runAtMs) / 1_000);
+      // Not since '-infinity': the sum of all others would be gone.
+      series.lag.observe(Math.max(0, databaseNow - Math.max(job.runAtMs, 0)) / 1_000);
     }
   }
 
