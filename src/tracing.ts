@@ -7,6 +7,7 @@ import type { EnqueueClient } from './enqueue.js';
 import { type Handler, type HandlerFunction, type HandlerJob, LeaseLost } from './jobs/handler.js';
 import type { EnqueueOptions, Json } from './jobs/job.js';
 import { Snooze } from './jobs/settle.js';
+import { errorFields } from './thrown.js';
 
 /** What is used of `@opentelemetry/api` 1.x: `import * as api from '@opentelemetry/api'` fits. */
 export interface TracingApi {
@@ -72,7 +73,11 @@ export function createTracing(api: TracingApi): Tracing {
           kind,
           typeof handler === 'function'
             ? traceHandler(api, tracer, handler)
-            : { ...handler, handle: traceHandler(api, tracer, handler.handle) },
+            : // Called on what it belongs to, as a worker does.
+              {
+                ...handler,
+                handle: traceHandler(api, tracer, (job, context) => handler.handle(job, context)),
+              },
         ]),
       ),
   };
@@ -112,14 +117,23 @@ function attributesOf(job: HandlerJob): Record<string, string | number> {
 
 /** The error's class, not its message: that may quote a payload. A snooze is no failure. */
 function noteEnd(api: TracingApi, span: TracingSpan, error: unknown): void {
-  if (error instanceof Snooze) {
+  if (isOf(error, Snooze)) {
     span.setAttribute('unbroker.end', 'snooze');
     return;
   }
-  const name = error instanceof Error ? error.name : typeof error;
-  span.setAttribute('unbroker.end', error instanceof LeaseLost ? 'lost' : 'threw');
+  const { error: name } = errorFields(error);
+  span.setAttribute('unbroker.end', isOf(error, LeaseLost) ? 'lost' : 'threw');
   span.setAttribute('error.type', name);
   span.setStatus({ code: api.SpanStatusCode.ERROR, message: name });
+}
+
+/** A revoked proxy, which may be thrown too, is of nothing. */
+function isOf(error: unknown, ending: typeof Snooze | typeof LeaseLost): boolean {
+  try {
+    return error instanceof ending;
+  } catch {
+    return false;
+  }
 }
 
 function carrierOf(headers: Json): Record<string, Json> {

@@ -48,7 +48,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
   // A worker that cannot listen goes on by polling: a wrong URL would be a line in its log.
   if (options.listen) context.listenUrl();
   const pool = await context.migratedPool(CONNECTIONS);
-  const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0 };
+  const counts = { done: 0, retried: 0, snoozed: 0, dead: 0, lost: 0, released: 0 };
   const names = { complete: 'done', retry: 'retried', snooze: 'snoozed', discard: 'dead' } as const;
   const metrics =
     options.metricsPort === undefined ? undefined : createMetrics({ db: pool, schema: context.schema });
@@ -71,6 +71,7 @@ async function work(context: Context, options: WorkOptions): Promise<number> {
         metrics?.onEvent(event);
         if (event.type === 'settled') counts[names[event.outcome.type]] += 1;
         if (event.type === 'lost') counts.lost += 1;
+        if (event.type === 'released') counts.released += event.jobs.length;
         if (event.type === 'idle' && options.untilIdle) end(EXIT.ok);
       },
     });

@@ -33,7 +33,16 @@ type InputOf<S extends PayloadSchema> = NonNullable<S['~standard']['types']>['in
 type OutputOf<S extends PayloadSchema> = NonNullable<S['~standard']['types']>['output'];
 
 /** Throws TypeError for what is no Standard Schema. The name is checked when a job is enqueued, as everywhere. */
-export function defineKind<S extends PayloadSchema>(name: string, schema: S): Kind<InputOf<S>, OutputOf<S>> {
+export function defineKind<S extends PayloadSchema>(
+  name: string,
+  schema: S,
+  ...more: readonly never[]
+): Kind<InputOf<S>, OutputOf<S>> {
+  // From JavaScript options may come here, and would be passed over.
+  if (more.length > 0)
+    throw new TypeError(
+      `defineKind takes a name and a schema: options of kind ${name} go to .handle(handler, options), those of a job to .job(payload, options)`,
+    );
   const standard = (schema as Partial<PayloadSchema> | undefined)?.['~standard'];
   if (typeof standard?.validate !== 'function')
     throw new TypeError(`the schema of kind ${name} is not a Standard Schema: it has no ~standard.validate`);

@@ -3,7 +3,8 @@
  * refused (worker-options.ts). Pure: it opens no connection and writes no line.
  */
 import { suggestion } from '../check.js';
-import type { Queryable } from './job.js';
+import type { EnqueueOptions, Queryable } from './job.js';
+import { KIND_OPTIONS, WORKER_OPTIONS } from './worker-options.js';
 
 /** A line of the log. */
 export interface Advice {
@@ -17,10 +18,14 @@ export const MIN_CONNECTIONS = 3;
 
 export function adviceOn(
   db: Queryable,
-  handlers: ReadonlyMap<string, unknown>,
+  handlers: ReadonlyMap<string, object>,
   limits: ReadonlyMap<string, unknown>,
 ): Advice[] {
-  return [...adviceOnConnections(db), ...adviceOnLimits([...handlers.keys()], [...limits.keys()])];
+  return [
+    ...adviceOnConnections(db),
+    ...[...handlers].flatMap(([kind, options]) => adviceOnKind(kind, options)),
+    ...adviceOnLimits([...handlers.keys()], [...limits.keys()]),
+  ];
 }
 
 /** Known of pg's pools and clients; whatever else has `query` is not asked. */
@@ -37,6 +42,63 @@ function adviceOnConnections(db: Queryable): Advice[] {
   const max = options?.max;
   if (typeof max !== 'number' || max >= MIN_CONNECTIONS) return [];
   return [warning({ max }, `db is a pool with too few connections: ${wait}. ${give}`)];
+}
+
+/** Besides `retryPolicy`, which a kind has, too. */
+const JOB_OPTIONS = [
+  ...(['priority', 'runAt', 'delayMs', 'maxAttempts'] as const),
+  ...(['dedupeKey', 'orderingKey', 'headers', 'source'] as const),
+] satisfies (keyof EnqueueOptions)[];
+
+const ofAJob = (name: string): string => `Give each job its ${name}: enqueue(tx, kind, payload, { ${name} })`;
+const OF_A_LIMIT =
+  'A limit across all workers is given to the worker: kinds: { <kind>: { maxRunning, rate } }';
+const OF_THE_RETRIES = 'When it is tried again is its retryPolicy';
+const OF_THE_CODE =
+  'A handler has no time limit: bound what it awaits, as with AbortSignal.timeout(ms), and end at its signal';
+
+/** What other libraries call it, in lower case, and what does that here. */
+const ELSEWHERE: ReadonlyMap<string, string> = new Map(
+  [
+    { names: 'retries maxretries retrylimit attempts tries maxtries', place: ofAJob('maxAttempts') },
+    { names: 'timeout timeoutms maxruntime maxdurationms ttl expirein', place: OF_THE_CODE },
+    { names: 'backoff backoffms retrydelay retrydelayms retrybackoff', place: OF_THE_RETRIES },
+    { names: 'maxrunning rate ratelimit limiter limit', place: OF_A_LIMIT },
+    { names: 'unique uniquekey singletonkey jobkey', place: ofAJob('dedupeKey') },
+    { names: 'delay', place: ofAJob('delayMs') },
+  ].flatMap(({ names, place }) => names.split(' ').map((name) => [name, place] as const)),
+);
+
+/**
+ * What is nearly an option was refused. The rest may be the caller's own, for its `handle`, so it is a warning only where another
+ * place knows the name; of what else is a mere value the log says that nothing here looks at it.
+ */
+function adviceOnKind(kind: string, options: object): Advice[] {
+  return Object.keys(options).flatMap((option): Advice[] => {
+    // A getter of the caller's is not called.
+    const value: unknown = Object.getOwnPropertyDescriptor(options, option)?.value;
+    if (KIND_OPTIONS.includes(option as never) || value === undefined) return [];
+    const fields = { kind, option: option.slice(0, 60) };
+    const text = 'a kind in handlers has what is no option of one and is passed over';
+    const place = placeOfOption(option);
+    if (place !== undefined) return [warning(fields, `${text}. ${place}`)];
+    if (typeof value === 'object' || typeof value === 'function') return [];
+    return [{ level: 'info', fields, text: `${text}. Options are ${KIND_OPTIONS.join(', ')}` }];
+  });
+}
+
+function placeOfOption(option: string): string | undefined {
+  const other = ELSEWHERE.get(option.toLowerCase());
+  if (other !== undefined) return other;
+  const job = nearest(option, JOB_OPTIONS);
+  if (job !== undefined) return ofAJob(job);
+  const worker = nearest(option, WORKER_OPTIONS);
+  return worker && `Give ${worker} to the worker, beside handlers`;
+}
+
+/** The name itself, or the one that was probably meant. */
+function nearest(name: string, names: readonly string[]): string | undefined {
+  return names.includes(name) ? name : /mean (\w+)\?$/.exec(suggestion(name, names))?.[1];
 }
 
 /** Another worker may serve the kind, so it is a warning only where a handler without a limit has nearly that name. */

@@ -48,6 +48,8 @@ const OPTIONS: Readonly<Record<string, Expected>> = {
   onEvent: A_FUNCTION,
 };
 
+export const WORKER_OPTIONS: readonly string[] = Object.keys(OPTIONS);
+
 /** A limit that is used up is looked at again after so long at most: nobody notifies of it. */
 const LIMITED_POLL_MS = 200;
 
@@ -113,7 +115,7 @@ export function checkHandlers(handlers: Readonly<Record<string, Handler>>): Map<
 const POLICIES =
   "{ type: 'exponential', baseMs, factor, maxMs }, { type: 'fixed', delayMs } or { type: 'ladder', delaysMs }";
 
-const KIND_OPTIONS: readonly (keyof KindOptions)[] = [
+export const KIND_OPTIONS: readonly (keyof KindOptions)[] = [
   ...([
     'handle',
     'concurrency',

@@ -248,7 +248,9 @@ describe('unbroker work', () => {
       await until('both run', async () => (await db.states())['running'] === 2, { withinMs: 60_000 });
       process.signal(signal);
       expect(await process.waitForExit(90_000)).toEqual({ code, signal: null });
-      expect(process.stdout).toContain('Worker ended: 2 done, 0 retried, 0 snoozed, 0 dead, 0 lost.');
+      expect(process.stdout).toContain(
+        'Worker ended: 2 done, 0 retried, 0 snoozed, 0 dead, 0 lost, 0 released.',
+      );
       expect(await db.states()).toEqual({ done: 2 });
     },
     180_000,
@@ -260,6 +262,7 @@ describe('unbroker work', () => {
     await until('it runs', async () => (await db.states())['running'] === 1, { withinMs: 60_000 });
     process.signal('SIGTERM');
     expect(await process.waitForExit(90_000)).toEqual({ code: 0, signal: null });
+    expect(process.stdout).toContain(' 0 lost, 1 released.');
     expect(await db.job(id)).toMatchObject({ state: 'ready', attempts: 0 });
   }, 180_000);
 

@@ -116,3 +116,22 @@ test('a snooze is no failure', async () => {
   expect(spans('process later')[0]?.status.code).toBe(api.SpanStatusCode.UNSET);
   expect(worker.settled()[0]?.outcome.type).toBe('snooze');
 });
+
+test('a handler is called on what it belongs to, and what it throws goes on as it is', async () => {
+  const { id } = await client.enqueue(db.pool, 'own', null, { maxAttempts: 1 });
+  const revoked = Proxy.revocable({}, {});
+  revoked.revoke();
+  const own = {
+    thrown: revoked.proxy,
+    handle() {
+      throw this.thrown;
+    },
+  };
+  worker = startWorker({ url: db.url, handlers: tracing.handlers({ own }) });
+  await worker.untilEnded(1);
+  expect((await db.job(id)).errors).toMatchObject([{ message: 'what was thrown cannot be read' }]);
+  expect(spans('process own')[0]?.status).toEqual({
+    code: api.SpanStatusCode.ERROR,
+    message: 'unreadable',
+  });
+});

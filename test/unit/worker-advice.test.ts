@@ -2,6 +2,7 @@
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
+import { defineKind } from '../../src/jobs/kind.js';
 import { createWorker, type WorkerOptions } from '../../src/jobs/worker.js';
 import { SILENT } from '../../src/log.js';
 
@@ -63,4 +64,49 @@ test('limits of a kind that another worker serves are no warning, also beside a 
     ['info', { kind: 'mms.send' }],
   ]);
   expect(await said({ handlers, kinds: { 'sms.send': { maxRunning: 1 } } })).toEqual([]);
+});
+
+const kindSays = async (options: object): Promise<Line[]> =>
+  said({ handlers: { a: { handle: () => 1, ...options } as never } });
+
+test.each([
+  ['maxAttempts', /Give each job its maxAttempts: enqueue\(/],
+  ['maxAttempt', /Give each job its maxAttempts: enqueue\(/],
+  ['retries', /Give each job its maxAttempts: enqueue\(/],
+  ['timeoutMs', /no time limit.*AbortSignal\.timeout/],
+  ['Timeout', /no time limit.*AbortSignal\.timeout/],
+  ['backoff', /retryPolicy/],
+  ['maxRunning', /kinds: \{ <kind>: \{ maxRunning, rate \} \}/],
+  ['leaseMs', /Give leaseMs to the worker/],
+  ['orderingKey', /Give each job its orderingKey/],
+])('%s of a kind is passed over, which is said with where it belongs', async (option, place) => {
+  const [line, ...more] = await kindSays({ [option]: 3 });
+  expect(line).toEqual(['warn', { kind: 'a', option }, expect.stringMatching(place)]);
+  expect(more).toEqual([]);
+});
+
+test('what a handler keeps for itself is no warning: of a value it is said, of what it works with nothing', async () => {
+  class Charger {
+    readonly client = { send: () => 1 };
+    handle = () => this.client.send();
+  }
+  expect(await said({ handlers: { a: new Charger() } })).toEqual([]);
+  expect(
+    await kindSays({ label: 'x', concurrency: 2, constructor: Charger, maxAttempts: undefined }),
+  ).toEqual([
+    ['info', { kind: 'a', option: 'label' }, expect.stringMatching(/passed over\. Options are handle, conc/)],
+  ]);
+});
+
+test('of a kind with a schema, too', async () => {
+  const anything = { '~standard': { version: 1, validate: (value: unknown) => ({ value }) } } as const;
+  const kind = defineKind('a', anything);
+  const lines = await said({ handlers: kind.handle(() => 1, { maxAttempts: 3 } as never) });
+  expect(lines).toEqual([
+    ['warn', { kind: 'a', option: 'maxAttempts' }, expect.stringContaining('enqueue(')],
+  ]);
+  const define = defineKind as (...all: readonly unknown[]) => unknown;
+  expect(() => define('a', anything, { maxAttempts: 3 })).toThrow(
+    /kind a go to \.handle\(handler, options\)/,
+  );
 });
