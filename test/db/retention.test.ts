@@ -201,6 +201,23 @@ describe('what may not go', () => {
     expect(await referred()).toBe(20);
   });
 
+  test('what takes longer than a statement may goes in smaller parts', async () => {
+    await finished('a', 60);
+    await db.pool.query(
+      `create or replace function unbroker.keeps() returns trigger language plpgsql as $$ begin perform pg_sleep(0.01); return old; end $$`,
+    );
+    await db.pool.query(
+      'create trigger keeps before delete on unbroker.jobs for each row execute function unbroker.keeps()',
+    );
+    const hurried = await db.session();
+    await hurried.query(`set statement_timeout = '300ms'`);
+    const sweeper = pruning(retention, hurried);
+    for (const rows of [500, 50])
+      await expect(sweeper.sweep(), `${rows} rows`).rejects.toMatchObject({ code: '57014' });
+    await sweeper.sweep();
+    expect(await left()).toEqual({});
+  });
+
   test('a row that somebody holds is passed by, and goes with the next walk', async () => {
     await finished('a', 3);
     const holder = await db.session();
