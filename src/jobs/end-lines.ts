@@ -29,9 +29,16 @@ export function endLine(
     return line && { ...line, fields: { ...of, ...line.fields }, cause: `${kind} ${line.text}` };
   }
   const { error } = end;
-  const fields = { ...of, outcome: outcome.type, ...errorFields(error) };
+  const delay = 'delayMs' in outcome ? { delayMs: Math.round(outcome.delayMs) } : {};
+  const fields = { ...of, outcome: outcome.type, ...delay, ...errorFields(error) };
   // It asked for a later start: nothing went wrong.
-  if (outcome.type === 'snooze') return { level: 'debug', fields, text: 'a handler snoozed' };
+  if (outcome.type === 'snooze')
+    return {
+      level: 'debug',
+      fields,
+      text:
+        end.before === undefined ? 'a handler snoozed' : 'the database did not say whether a job has expired',
+    };
   const reason = reasonOf(error);
   return {
     level: 'warn',

@@ -76,7 +76,7 @@ describe('a handler that throws', () => {
       {
         level: 'warn',
         text: 'a handler threw',
-        ...{ job: job.id, kind: 'a', attempt: 1, outcome: 'retry', error: 'RangeError' },
+        ...{ job: job.id, kind: 'a', attempt: 1, outcome: 'retry', delayMs: 600_000, error: 'RangeError' },
         at: expect.stringMatching(/failures\.test\.ts:\d+:\d+\)?$/),
       },
     ]);
