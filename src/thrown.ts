@@ -115,7 +115,8 @@ const repeats = (above: string, own: string): boolean =>
 
 /** Of what has the face of an error, its message; what else was thrown by its sort, and what is in it by its names. */
 function ownWords(error: unknown, isCause: boolean): string | undefined {
-  const message = member(error, 'message');
+  // One of ours ends with the next step.
+  const message = member(error, member(error, 'name') === 'UnbrokerError' ? 'line' : 'message');
   if (typeof message === 'string') return message;
   const sort = sortOf(error);
   if (sort === undefined || typeof error === 'string' || isCause) return sort;

@@ -17,15 +17,15 @@ export interface EndLine {
 
 /** Undefined when there is nothing to say. */
 export function endLine(
-  { id, kind, attempt }: ClaimedJob,
+  { job: { id, kind, attempt }, snoozed }: { readonly job: ClaimedJob; readonly snoozed: boolean },
   end: HandlerEnd,
   outcome: Outcome,
 ): EndLine | undefined {
   const of = { job: id, kind, attempt };
   if (end.type === 'returned') {
     // Most jobs.
-    if (end.value === undefined) return undefined;
-    const line = resultLine(end.value, outcome);
+    if (end.value === undefined && !snoozed) return undefined;
+    const line = snoozed ? CAUGHT : resultLine(end.value, outcome);
     return line && { ...line, fields: { ...of, ...line.fields }, cause: `${kind} ${line.text}` };
   }
   const { error } = end;
@@ -46,6 +46,12 @@ export function endLine(
     text: textOf(end.before, reason),
   };
 }
+
+const CAUGHT: EndLine = {
+  level: 'warn',
+  fields: {},
+  text: 'a handler called snooze, caught what that throws and returned, so the job is done; let it through',
+};
 
 function textOf(before: 'expiry' | 'schema' | undefined, reason: string | undefined): string {
   if (before === undefined) return 'a handler threw';

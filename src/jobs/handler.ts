@@ -88,6 +88,8 @@ export class Run implements HandlerContext {
   begun = false;
   /** Handed to the settler: an extension that finds it gone means settled, not lost. */
   settling = false;
+  /** Its handler called `snooze`: if it returns none the less, it caught what that threw. */
+  snoozed = false;
   /** What became of it was told: settled, lost or released, one of the three. */
   over = false;
   /** Monotonic ms: when the claim that brought it was sent. */
@@ -148,8 +150,12 @@ export class Run implements HandlerContext {
     }
   }
 
-  snooze(delayMs: number): never {
-    throw new Snooze(delayMs);
+  /** Without `this`, as `checkpoint`. */
+  get snooze(): (delayMs: number) => never {
+    return (delayMs) => {
+      this.snoozed = true;
+      throw new Snooze(delayMs);
+    };
   }
 
   /** Runs the handler to its end; answers that at once where it does not wait for anything. Never throws, nor rejects. */

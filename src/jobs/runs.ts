@@ -290,17 +290,17 @@ export class Runs {
       this.settler.push({ run, outcome });
       if (outcome.type === 'complete') kind.ramp.succeeded();
       if (outcome.type === 'retry' && !asksForLater(end)) kind.ramp.failed();
-      this.#sayEnd(run.job, end, outcome);
+      this.#sayEnd(run, end, outcome);
     }
     if (kind.mayHaveMore && kind.running < kind.ramp.slots) onKindFreed();
     this.beginNext();
     this.slotFreed.fire();
   }
 
-  #sayEnd(job: ClaimedJob, end: HandlerEnd, outcome: Outcome): void {
+  #sayEnd(run: Run, end: HandlerEnd, outcome: Outcome): void {
     const { log } = this.#options;
     if (log === SILENT) return;
-    const line = endLine(job, end, outcome);
+    const line = endLine(run, end, outcome);
     if (line === undefined) return;
     const times = line.cause === undefined ? 1 : this.#said.times(line.cause, performance.now());
     if (times !== null) log[line.level]({ ...line.fields, ...(times > 1 && { times }) }, line.text);

@@ -206,6 +206,19 @@ describe('a result that is not kept', () => {
     expect(log.match(/a result was not kept/g)).toHaveLength(1);
   });
 
+  test('a snooze that the handler caught: done, and said', async () => {
+    const { job, lines, log } = await once((_job, { snooze }) => {
+      try {
+        snooze(1_000);
+      } catch {
+        // As a catch around all of a handler does.
+      }
+    });
+    expect(job.state).toBe('done');
+    expect(lines).toMatchObject([{ level: 'warn', text: expect.stringMatching(/called snooze, caught/) }]);
+    expect(log.match(/called snooze/g)).toHaveLength(1);
+  });
+
   test('an error that was returned instead of thrown: done, and said', async () => {
     const { job, lines } = await once(() => new Discard('no'));
     expect(job.state).toBe('done');

@@ -1,6 +1,7 @@
 /** What is told of something that was thrown, whatever it is: the log's part without a message, the row's with its causes. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { UnbrokerError } from '../../src/errors.js';
 import { errorFields, messageOf, placeOf } from '../../src/thrown.js';
 
 const MAX = 2_000;
@@ -88,6 +89,11 @@ describe('the message with its causes', () => {
       'an object without a prototype',
       Object.create(null),
       'a value that is not an Error was thrown: an object',
+    ],
+    [
+      'one of ours, with the next step',
+      new UnbrokerError('x-y', 'It is old', { hint: 'Run: x.' }),
+      'It is old. Run: x.',
     ],
     ['nothing', undefined, 'a value that is not an Error was thrown: undefined'],
     ['a function', () => SECRET, 'a value that is not an Error was thrown: a function'],
