@@ -64,7 +64,8 @@ function textOf(before: 'expiry' | 'schema' | undefined, reason: string | undefi
 /** It stands for the class of an error in the row. What does not look like a code is not told: it may be a sentence. */
 function reasonOf(error: unknown): string | undefined {
   try {
-    if (error instanceof Discard && /^[\w.:-]{1,60}$/.test(error.reason)) return error.reason;
+    const reason: unknown = error instanceof Discard ? error.reason : undefined;
+    if (typeof reason === 'string' && /^[\w.:-]{1,60}$/.test(reason)) return reason;
   } catch {
     // Anything may be thrown, a revoked proxy too.
   }

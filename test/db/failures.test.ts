@@ -111,6 +111,16 @@ describe('a handler that throws', () => {
   });
 });
 
+test.each(['no card 4111', 'ann@example.org', 'x'.repeat(61), 4111 as never])(
+  'a reason that does not look like a code (%s) stays in the row',
+  async (reason) => {
+    const { lines, log } = await throwing(() => new Discard('refused', reason));
+    expect(lines).toMatchObject([{ error: 'Discard', outcome: 'discard' }]);
+    expect(log).not.toContain('reason');
+    expect(log).not.toContain(reason);
+  },
+);
+
 describe('what no handler threw', () => {
   const schema = z.object({ to: z.string() });
 
@@ -125,6 +135,15 @@ describe('what no handler threw', () => {
     ]);
     expect(job.errors).toMatchObject([
       { name: 'payload-invalid', message: expect.stringMatching(/ at: to$/) },
+    ]);
+  });
+
+  test('what its handler throws is not', async () => {
+    const kind = defineKind('a', schema).handle(() => {
+      throw new RangeError('no');
+    });
+    expect((await once(kind['a'] as Handler, { to: 'ann' })).lines).toMatchObject([
+      { text: 'a handler threw', error: 'RangeError', at: expect.stringContaining('failures.test.ts') },
     ]);
   });
 
