@@ -18,7 +18,10 @@ export interface MetricsOptions {
   readonly db?: Queryable | undefined;
   /** Default `unbroker`. */
   readonly schema?: string | undefined;
-  /** Kinds with series of their own; those that come later are counted as `(other)`. Default 100; 1 to 10,000. */
+  /**
+   * Kinds with series of their own, and as many of those that others alone work on; what comes later is counted as `(other)`. Default 100;
+   * 1 to 10,000.
+   */
   readonly maxKinds?: number | undefined;
   /** The database is asked at most this often. Default 15,000; 0 to 3,600,000. */
   readonly sampleMs?: number | undefined;
@@ -52,18 +55,20 @@ const asked = object({
 export function createMetrics(given: MetricsOptions = {}): Metrics {
   const options = asked(given, 'createMetrics');
   const registry = new Registry();
-  const kinds = new KindNames(options.maxKinds ?? 100);
+  const max = options.maxKinds ?? 100;
+  const own = new KindNames(max);
+  const others = new KindNames(max, own);
   const gauges =
     options.db === undefined
       ? undefined
       : new TableGauges(
           registry,
-          kinds,
+          others,
           options.db,
           options.schema ?? DEFAULT_SCHEMA,
           options.sampleMs ?? 15_000,
         );
-  const events = new EventCounts(registry, kinds, () => gauges?.clockOffsetMs ?? 0);
+  const events = new EventCounts(registry, own, others, () => gauges?.clockOffsetMs ?? 0);
   return {
     onEvent: (event) => events.count(event),
     async text() {
@@ -75,14 +80,24 @@ export function createMetrics(given: MetricsOptions = {}): Metrics {
   };
 }
 
-/** The first so many kinds keep their names. */
+/**
+ * The first so many kinds keep their names, and those of `own`: what this process claims. Counted together, a hundred kinds of others in
+ * the table, seen by a scrape before the first claim, left the process's own without a name for as long as it ran.
+ */
 class KindNames {
   readonly #known = new Set<string>();
 
-  constructor(private readonly max: number) {}
+  constructor(
+    private readonly max: number,
+    private readonly own?: KindNames,
+  ) {}
+
+  has(kind: string): boolean {
+    return this.#known.has(kind);
+  }
 
   label(kind: string): string {
-    if (this.#known.has(kind)) return kind;
+    if (this.has(kind) || this.own?.has(kind) === true) return kind;
     if (this.#known.size >= this.max) return OTHER;
     this.#known.add(kind);
     return kind;
@@ -104,14 +119,17 @@ interface KindSeries {
 
 class EventCounts {
   readonly #kinds: KindNames;
+  /** Of what this process takes back or fires. */
+  readonly #others: KindNames;
   readonly #offsetMs: () => number;
   readonly #series = new Map<string, KindSeries>();
   /** Jobs that this process has. */
   #held = 0;
   readonly #metrics;
 
-  constructor(registry: Registry, kinds: KindNames, offsetMs: () => number) {
+  constructor(registry: Registry, kinds: KindNames, others: KindNames, offsetMs: () => number) {
     this.#kinds = kinds;
+    this.#others = others;
     this.#offsetMs = offsetMs;
     this.#metrics = {
       claimed: registry.counter('unbroker_jobs_claimed_total', 'Jobs claimed by this process.'),
@@ -158,10 +176,10 @@ class EventCounts {
       for (const { kind } of event.jobs) this.#of(kind).released.value += 1;
     } else if (event.type === 'reaped') {
       for (const { kind, state } of event.jobs)
-        this.#metrics.reaped.with({ kind: this.#kinds.label(kind), state }).value += 1;
+        this.#metrics.reaped.with({ kind: this.#others.label(kind), state }).value += 1;
     } else if (event.type === 'fired') {
       for (const { kind, jobs } of event.schedules)
-        this.#metrics.fired.with({ kind: this.#kinds.label(kind) }).value += jobs.length;
+        this.#metrics.fired.with({ kind: this.#others.label(kind) }).value += jobs.length;
     } else if (event.type === 'database-error') this.#metrics.errors.value += 1;
   }
 

@@ -66,6 +66,22 @@ test('a worker’s outcomes and what waits in the table', async () => {
   expect(value('unbroker_table_up')).toBe(1);
 });
 
+test('the kinds of others leave a worker’s own their names', async () => {
+  const metrics = createMetrics({ db: db.pool, maxKinds: 3, sampleMs: 0 });
+  for (const kind of ['a', 'b', 'c', 'd']) await db.put(kind, [1]);
+  await db.put('own', [1, 2]);
+  const before = parseExposition(await metrics.text());
+  expect(sampleOf(before, 'unbroker_jobs_due', { kind: '(other)' })).toBe(3);
+  const worker = startWorker({ url: db.url, handlers: { own: () => null }, onEvent: metrics.onEvent });
+  await worker.untilEnded(2);
+  await worker.close();
+  await db.put('own', [3]);
+  const families = parseExposition(await metrics.text());
+  expect(sampleOf(families, 'unbroker_jobs_claimed_total', { kind: 'own' })).toBe(2);
+  expect(sampleOf(families, 'unbroker_jobs_due', { kind: 'own' })).toBe(1);
+  expect(sampleOf(families, 'unbroker_jobs_due', { kind: '(other)' })).toBe(1);
+});
+
 test('however many scrape, the table is asked once a quarter of a minute', async () => {
   let asked = 0;
   const counting: Queryable = {
