@@ -26,7 +26,7 @@ export interface HandlerContext {
   readonly checkpoint: (progress: Json) => Promise<void>;
   /** Epoch ms by the database's clock, which decides over what is due and what has expired. */
   readonly databaseNow: () => Promise<number>;
-  /** Ends the handler: the job runs again after `delayMs` without spending an attempt. Throws Snooze. */
+  /** Ends the handler: the job runs again after `delayMs` (0 or more) without spending an attempt. Throws Snooze, TypeError for what is no delay. */
   readonly snooze: (delayMs: number) => never;
   readonly log: Log;
 }
