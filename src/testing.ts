@@ -3,14 +3,16 @@
  * same transaction, so that a rollback takes all of it back. No worker, no waiting; the time is given. It starts nothing
  * and loads no test framework.
  */
-import { UnbrokerError } from './errors.js';
+import { suggestion } from './check.js';
+import { EXIT, UnbrokerError } from './errors.js';
 import { type ClaimedRow, claimedColumns, claimedJob } from './jobs/claimed.js';
 import { type Handler, type KindOptions, Run } from './jobs/handler.js';
 import type { ClaimedJob, Json, Queryable } from './jobs/job.js';
+import type { CheckedKind } from './jobs/kind.js';
 import { DEFAULT_RETRY_POLICY } from './jobs/retry.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { type HandlerEnd, type Outcome, settle } from './jobs/settle.js';
-import { createStore } from './jobs/store.js';
+import { createStore, type Store } from './jobs/store.js';
 import { epochMs, withDates } from './jobs/times.js';
 import { checkHandlers } from './jobs/worker-options.js';
 import { SILENT } from './log-face.js';
@@ -48,45 +50,63 @@ export interface RunReport {
   readonly error: unknown;
 }
 
+export interface RunAllOptions {
+  /** Until when; default: the database's clock, as it is. */
+  readonly now?: Date | undefined;
+  /** Starts in all. Default 1,000. */
+  readonly max?: number | undefined;
+}
+
 export interface Testing {
-  /** Jobs that this open transaction has put in, oldest first; at most 1,000. Without one: none. */
-  enqueued(tx: Queryable, kind?: string): Promise<EnqueuedJob[]>;
+  /** Jobs that this open transaction has put in, oldest first; at most 1,000. Throws `testing-invalid` for a pool, which has none. */
+  enqueued(tx: Queryable, kind?: string | CheckedKind): Promise<EnqueuedJob[]>;
   /** Runs one job now, whatever its time. Throws `job-not-ready`. */
   runJob(tx: Queryable, id: string): Promise<RunReport>;
   /**
-   * Runs what is due at `now` (default: the database's), one after the other as a worker would take them, also what is
-   * enqueued or comes back on the way, until nothing is due. Throws `never-idle` after `max` starts (default 1,000).
+   * Runs what is due, one after the other as a worker would take them, also what is enqueued or comes back on the way, until
+   * nothing is due. With `now` the time goes on from job to job until then, as if a worker had been there all along. Throws
+   * `never-idle` after `max` starts.
    */
-  runAll(
-    tx: Queryable,
-    options?: { readonly now?: Date | undefined; readonly max?: number | undefined },
-  ): Promise<RunReport[]>;
+  runAll(tx: Queryable, options?: RunAllOptions): Promise<RunReport[]>;
 }
 
 const LEASE_MS = 3_600_000;
 
-/** Throws `worker-invalid` for handlers that a worker would not take. */
-export function createTesting({ schema = DEFAULT_SCHEMA, handlers = {} }: TestingOptions = {}): Testing {
+/** Throws `worker-invalid` for handlers that a worker would not take, `testing-invalid` for other options. */
+export function createTesting(options: TestingOptions = {}): Testing {
+  known('createTesting', options, ['schema', 'handlers']);
+  const { schema = DEFAULT_SCHEMA, handlers = {} } = options;
   const s = quoteSchema(schema);
   const store = createStore(schema);
   const kinds = Object.keys(handlers).length === 0 ? new Map<string, KindOptions>() : checkHandlers(handlers);
   const names = [...kinds.keys()];
 
-  /** The job of an id, or null; the next that is due, or null. */
-  const take = async (tx: Queryable, id: string | null, now: Date | null): Promise<ClaimedJob | null> => {
-    const { rows } = await tx.query(takeText(s), [names, LEASE_MS, id, now]);
+  const take = async (tx: Queryable, which: Which): Promise<ClaimedJob | null> => {
+    if (names.length === 0)
+      throw invalid(
+        'no job can be run without handlers',
+        'Give createTesting({ handlers }), as to a worker.',
+      );
+    const { id = null, untilMs = null, atMs = null } = which;
+    const { rows } = await tx.query(takeText(s), [names, LEASE_MS, id, untilMs, atMs]);
     return rows[0] === undefined ? null : claimedJob(rows[0] as ClaimedRow, names);
   };
 
-  const run = async (tx: Queryable, job: ClaimedJob): Promise<RunReport> => {
+  /** `atMs`: the time that it is for this job; without it the database's clock says. */
+  const run = async (tx: Queryable, job: ClaimedJob, atMs?: number): Promise<RunReport> => {
     const kind = kinds.get(job.kind) as KindOptions;
+    const clocked: Store = atMs === undefined ? store : { ...store, clock: () => Promise.resolve(atMs) };
     const deadlineAt = performance.now() + LEASE_MS;
-    const end: HandlerEnd = await new Run(job, deadlineAt, SILENT, store, tx).execute(kind);
+    const end = await apart(tx, job.kind, async () =>
+      new Run(job, deadlineAt, SILENT, clocked, tx).execute(kind),
+    );
     const outcome = settle(job, end, kind.retryPolicy ?? DEFAULT_RETRY_POLICY, Math.random());
     if (outcome.type === 'complete') await store.complete(tx, [{ ...job, ...outcome }]);
     else if (outcome.type === 'retry') await store.retry(tx, [{ ...job, ...outcome }]);
     else if (outcome.type === 'snooze') await store.snooze(tx, [{ ...job, ...outcome }]);
     else await store.discard(tx, [{ ...job, ...outcome }]);
+    if (atMs !== undefined && (outcome.type === 'retry' || outcome.type === 'snooze'))
+      await tx.query(putOffText(s), [job.id, atMs + outcome.delayMs]);
     const { id, kind: name, attempt } = job;
     const [result, error] = end.type === 'returned' ? [end.value, undefined] : [undefined, end.error];
     return { id, kind: name, attempt, outcome, result, error };
@@ -94,42 +114,131 @@ export function createTesting({ schema = DEFAULT_SCHEMA, handlers = {} }: Testin
 
   return {
     async enqueued(tx, kind) {
-      return withDates<EnqueuedJob>((await tx.query(enqueuedText(s), [kind ?? null])).rows, ['runAt']);
+      // It would answer an empty list each time, which a test for "nothing was enqueued" takes for true.
+      if (isPool(tx))
+        throw invalid(
+          'a pool has no open transaction to look into',
+          'Give the client that the code under test enqueued with, before it commits.',
+        );
+      const name = typeof kind === 'object' ? kind.name : kind;
+      return withDates<EnqueuedJob>((await tx.query(enqueuedText(s), [name ?? null])).rows, ['runAt']);
     },
     async runJob(tx, id) {
-      const job = await take(tx, id, null);
+      // Postgres would refuse it, and with it all that comes after in this transaction.
+      if (typeof id !== 'string' || !/^\d{1,18}$/.test(id))
+        throw invalid(
+          'that is no id of a job',
+          'Give the `id` of the answer of enqueue, a string of digits.',
+        );
+      const job = await take(tx, { id });
       if (job !== null) return run(tx, job);
       throw new UnbrokerError('job-not-ready', `Job ${id} cannot be run`, {
         hint: 'It must be there, ready, and of a kind that `handlers` has.',
       });
     },
-    async runAll(tx, { now, max = 1_000 } = {}) {
+    async runAll(tx, options = {}) {
+      const { untilMs, max } = checkRunAll(options);
       const reports: RunReport[] = [];
-      for (
-        let job = await take(tx, null, now ?? null);
-        job !== null;
-        job = await take(tx, null, now ?? null)
-      ) {
+      let atMs = untilMs === undefined ? undefined : Math.min(untilMs, await store.clock(tx));
+      for (;;) {
+        const job = await take(tx, { untilMs, atMs });
+        if (job === null) return reports;
         if (reports.length >= max) {
           throw new UnbrokerError('never-idle', `After ${max} starts there is still something due`, {
             hint: 'A handler may enqueue itself again or snooze for no time; give an earlier `now`, or a larger `max`.',
           });
         }
-        reports.push(await run(tx, job));
+        if (atMs !== undefined) atMs = Math.max(atMs, job.runAtMs);
+        reports.push(await run(tx, job, atMs));
       }
-      return reports;
     },
   };
 }
 
-/** As a claim does it, for one row: $3 the id, or else the next of the kinds $1 that is due at $4. */
+interface Which {
+  readonly id?: string | undefined;
+  readonly untilMs?: number | undefined;
+  readonly atMs?: number | undefined;
+}
+
+/**
+ * Beside a worker a handler has a transaction of its own: a statement of it that fails takes back what it wrote, and leaves
+ * this one usable, so that its job can be written as failed.
+ */
+async function apart(tx: Queryable, kind: string, execute: () => Promise<HandlerEnd>): Promise<HandlerEnd> {
+  const saved = !isPool(tx) && (await succeeds(tx, 'savepoint unbroker_run'));
+  const end = await execute();
+  if (!saved) return end;
+  try {
+    await tx.query('release savepoint unbroker_run', []);
+  } catch (error) {
+    // Only where a statement failed is the savepoint still there.
+    const back = 'rollback to savepoint unbroker_run';
+    if (!((await succeeds(tx, back)) && (await succeeds(tx, 'release savepoint unbroker_run'))))
+      throw new UnbrokerError(
+        'transaction-ended',
+        `The handler of ${kind} ended the transaction of the test`,
+        {
+          hint: 'Let it begin and commit on a client of its own, or give runAll a pool, for jobs that are committed.',
+          cause: end.type === 'threw' ? end.error : error,
+        },
+      );
+  }
+  return end;
+}
+
+async function succeeds(tx: Queryable, statement: string): Promise<boolean> {
+  try {
+    await tx.query(statement, []);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** pg's, whose every query may go to another connection. */
+function isPool(tx: Queryable): boolean {
+  return typeof tx === 'object' && tx !== null && 'totalCount' in tx && 'connect' in tx;
+}
+
+function checkRunAll(options: RunAllOptions): { readonly untilMs: number | undefined; readonly max: number } {
+  known('runAll', options, ['now', 'max']);
+  const { now, max = 1_000 } = options;
+  // By its tag: a Date of a test runner's own realm, or of fake timers, is no instance of this Date.
+  const isDate = Object.prototype.toString.call(now) === '[object Date]' && Number.isFinite(now?.getTime());
+  if (now !== undefined && !isDate) throw invalid('now is no Date', 'Give `now` as a valid Date.');
+  if (!Number.isInteger(max) || max < 1)
+    throw invalid('max is no number of starts', 'Give a whole number from 1.');
+  return { untilMs: now?.getTime(), max };
+}
+
+function known(of: string, options: object, names: readonly string[]): void {
+  if (typeof options !== 'object' || options === null)
+    throw invalid(`the options of ${of} are not an object`, `Options are ${names.join(' and ')}.`);
+  const odd = Object.keys(options).find((name) => !names.includes(name));
+  if (odd === undefined) return;
+  const hint = `Options are ${names.join(' and ')}${suggestion(odd, names) || '.'}`;
+  throw invalid(`${odd.slice(0, 60)} is no option of ${of}`, hint);
+}
+
+function invalid(what: string, hint: string): UnbrokerError {
+  return new UnbrokerError('testing-invalid', `unbroker/testing: ${what}`, {
+    hint,
+    exitStatus: EXIT.badInput,
+  });
+}
+
+/**
+ * As a claim does it, for one row: $3 the id, or else the next of the kinds $1 that is due until $4 (epoch ms). Where the time
+ * is given ($5, what it is by now), what comes due earlier goes before what is more urgent: a worker would have started it.
+ */
 const takeText = (s: string): string => `
 with candidate as materialized (
   select j.id
   from ${s}.jobs j
   where j.state = 'ready' and j.cron is null and j.kind = any ($1::text[])
-    and case when $3::bigint is null then j.run_at <= coalesce($4::timestamptz, clock_timestamp()) else j.id = $3 end
-  order by j.priority desc, j.run_at, j.id
+    and case when $3::bigint is null then j.run_at <= coalesce(to_timestamp($4::float8 / 1000), clock_timestamp()) else j.id = $3 end
+  order by greatest(j.run_at, coalesce(to_timestamp($5::float8 / 1000), 'infinity')), j.priority desc, j.run_at, j.id
   limit 1
   for update skip locked
 ), taken as (
@@ -149,6 +258,10 @@ from (
          created_at, headers, progress, dedupe_key, source, retry_policy, ordering_key
   from taken
 ) as claimed`;
+
+/** A retry or a snooze counts from the given time, not from the database's clock. */
+const putOffText = (s: string): string =>
+  `update ${s}.jobs set run_at = to_timestamp($2::float8 / 1000) where id = $1 and state = 'ready'`;
 
 /**
  * Rows that are visible although the transaction that wrote them is in progress are this one's own, savepoints included.
