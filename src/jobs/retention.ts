@@ -80,7 +80,11 @@ export class RetentionWalk {
   readonly #rules: KeepRules;
   readonly #done = new Map<string, number>();
 
-  constructor(rules: KeepRules) {
+  /** `tooOld`: false where what is too old was looked at a while ago, and only what is beyond a count may go. */
+  constructor(
+    rules: KeepRules,
+    readonly tooOld = true,
+  ) {
     this.#rules = rules;
   }
 
@@ -91,7 +95,7 @@ export class RetentionWalk {
   }
 
   #mayGo(row: FinishedRow): boolean {
-    if (this.#rules.isTooOld(row)) return true;
+    if (this.#rules.isTooOld(row)) return this.tooOld;
     const maxCount = this.#rules.maxCountOf(row);
     if (maxCount === null) return false;
     const newer = this.#done.get(row.kind) ?? 0;

@@ -1,5 +1,5 @@
 /** Finished rows by kind, by age and by count, on a real table: what goes, what stays, how much one sweep touches. */
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import type { Queryable } from '../../src/jobs/job.js';
 import { Pruning } from '../../src/jobs/pruning.js';
 import type { Retention } from '../../src/jobs/retention.js';
@@ -200,6 +200,42 @@ describe('what may not go', () => {
     expect(await left()).toEqual({ 'a done': 20 });
     expect(await referred()).toBe(20);
   });
+
+  test('very many are tried again the later the more there are, and what is beyond a count meanwhile', async () => {
+    const asked: number[] = [];
+    const counting: Queryable = {
+      async query(text, values) {
+        if (text.includes('remove_finished')) asked.push((values?.[0] as unknown[] | undefined)?.length ?? 0);
+        return db.pool.query(text, values);
+      },
+    };
+    await db.pool.query(
+      `insert into unbroker.jobs (kind, state, finished_at) select 'a', 'done', now() - interval '1 hour' - n * interval '1 ms' from generate_series(1, 20000) n`,
+    );
+    await db.pool.query('create table orders (job bigint unique references unbroker.jobs (id))');
+    await db.pool.query('insert into orders select id from unbroker.jobs');
+    await db.pool.query('analyze');
+    const sweeper = pruning({ ...retention, kinds: { few: { maxCount: 1 } } }, counting);
+    let now = performance.now();
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now);
+    const askedAfter = async (minutes: number): Promise<number> => {
+      now += minutes * 60_000;
+      asked.length = 0;
+      // What takes a walk of 20,000 rows to its end, and no more.
+      for (let sweep = 0; sweep < 3; sweep += 1) await sweeper.sweep();
+      return asked.reduce((sum, rows) => sum + rows, 0);
+    };
+    try {
+      expect(await askedAfter(0)).toBe(20_000);
+      await db.pool.query(
+        `insert into unbroker.jobs (kind, state, finished_at) select 'few', 'done', now() from generate_series(1, 3)`,
+      );
+      expect(await askedAfter(12)).toBe(2);
+      expect(await askedAfter(11)).toBe(20_000);
+    } finally {
+      clock.mockRestore();
+    }
+  }, 60_000);
 
   test('what takes longer than a statement may goes in smaller parts', async () => {
     await finished('a', 60);
