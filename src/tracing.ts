@@ -49,7 +49,9 @@ export interface Tracing {
   headers(headers?: EnqueueOptions['headers']): NonNullable<EnqueueOptions['headers']>;
 }
 
+/** Throws TypeError for what is not that API, or a part of it. */
 export function createTracing(api: TracingApi): Tracing {
+  checkApi(api);
   const tracer = api.trace.getTracer('unbroker');
   const headers: Tracing['headers'] = (given = {}) => {
     const carrier: Record<string, string> = {};
@@ -63,10 +65,16 @@ export function createTracing(api: TracingApi): Tracing {
   };
   return {
     headers,
-    client: ({ enqueue, enqueueMany }) => ({
-      enqueue: (tx, kind, payload, options = {}) => enqueue(tx, kind, payload, traced(options)),
-      enqueueMany: (tx, jobs) => enqueueMany(tx, jobs.map(traced)),
-    }),
+    client: (client) => {
+      // A function that came in its place (`enqueue` itself) would fail the first enqueue of a caller instead.
+      if (typeof client?.enqueue !== 'function' || typeof client.enqueueMany !== 'function')
+        throw new TypeError('tracing.client takes a client: give createEnqueue()');
+      const { enqueue, enqueueMany } = client;
+      return {
+        enqueue: (tx, kind, payload, options = {}) => enqueue(tx, kind, payload, traced(options)),
+        enqueueMany: (tx, jobs) => enqueueMany(tx, jobs.map(traced)),
+      };
+    },
     handlers: (handlers) =>
       Object.fromEntries(
         Object.entries(handlers).map(([kind, handler]) => [
@@ -81,6 +89,20 @@ export function createTracing(api: TracingApi): Tracing {
         ]),
       ),
   };
+}
+
+/**
+ * From JavaScript a part of it may come: the package's default export has neither SpanKind nor ROOT_CONTEXT, with which each job
+ * would fail at its start, and spend its attempts.
+ */
+function checkApi(api: unknown): void {
+  const parts = ['ROOT_CONTEXT', 'SpanKind', 'SpanStatusCode', 'context', 'propagation', 'trace'] as const;
+  const given = (typeof api === 'object' && api !== null ? api : {}) as Partial<TracingApi>;
+  const missing = parts.filter((part) => given[part] === undefined);
+  if (missing.length > 0)
+    throw new TypeError(
+      `createTracing takes the whole of OpenTelemetry's API, and this has no ${missing.join(', ')}: import * as api from '@opentelemetry/api'`,
+    );
 }
 
 function traceHandler(api: TracingApi, tracer: TracingTracer, handle: HandlerFunction): HandlerFunction {

@@ -135,3 +135,12 @@ test('a handler is called on what it belongs to, and what it throws goes on as i
     message: 'unreadable',
   });
 });
+
+test('a part of the API, and what is no client, are refused at once: a job would fail at each start', () => {
+  const { ROOT_CONTEXT, SpanKind, ...part } = api;
+  expect(() => createTracing(part as never)).toThrow(/no ROOT_CONTEXT, SpanKind: import \* as api/);
+  for (const none of [undefined, null, api.trace])
+    expect(() => createTracing(none as never)).toThrow(/whole of OpenTelemetry's API/);
+  for (const none of [undefined, createEnqueue().enqueue, { enqueue: createEnqueue().enqueue }])
+    expect(() => tracing.client(none as never)).toThrow('give createEnqueue()');
+});
