@@ -5,7 +5,7 @@
  */
 import { suggestion } from './check.js';
 import { EXIT, UnbrokerError } from './errors.js';
-import { type ClaimedRow, claimedColumns, claimedJob } from './jobs/claimed.js';
+import { type ClaimedRow, claimedJob } from './jobs/claimed.js';
 import { type Handler, type KindOptions, Run } from './jobs/handler.js';
 import type { ClaimedJob, Json, Queryable } from './jobs/job.js';
 import type { CheckedKind } from './jobs/kind.js';
@@ -13,9 +13,10 @@ import { DEFAULT_RETRY_POLICY } from './jobs/retry.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { type HandlerEnd, type Outcome, settle } from './jobs/settle.js';
 import { createStore, type Store } from './jobs/store.js';
-import { epochMs, withDates } from './jobs/times.js';
+import { withDates } from './jobs/times.js';
 import { checkHandlers } from './jobs/worker-options.js';
 import { SILENT } from './log-face.js';
+import { enqueuedText, putOffText, takeText } from './testing-statements.js';
 
 export interface TestingOptions {
   /** Default `unbroker`. */
@@ -89,7 +90,10 @@ export function createTesting(options: TestingOptions = {}): Testing {
       );
     const { id = null, untilMs = null, atMs = null } = which;
     const { rows } = await tx.query(takeText(s), [names, LEASE_MS, id, untilMs, atMs]);
-    return rows[0] === undefined ? null : claimedJob(rows[0] as ClaimedRow, names);
+    if (rows[0] === undefined) return null;
+    const row = rows[0] as ClaimedRow & { readonly rest: string | null };
+    const [payloadText, rest] = [asSent(row.payloadText), asSent(row.rest)];
+    return claimedJob({ ...row, payloadText, rest: rest === null ? null : JSON.parse(rest) }, names);
   };
 
   /** `atMs`: the time that it is for this job; without it the database's clock says. */
@@ -121,7 +125,12 @@ export function createTesting(options: TestingOptions = {}): Testing {
           'Give the client that the code under test enqueued with, before it commits.',
         );
       const name = typeof kind === 'object' ? kind.name : kind;
-      return withDates<EnqueuedJob>((await tx.query(enqueuedText(s), [name ?? null])).rows, ['runAt']);
+      const { rows } = await tx.query(enqueuedText(s), [name ?? null]);
+      return withDates<EnqueuedJob>(rows, ['runAt']).map((job) => ({
+        ...job,
+        payload: parsed(job.payload),
+        headers: parsed(job.headers) as Json,
+      }));
     },
     async runJob(tx, id) {
       // Postgres would refuse it, and with it all that comes after in this transaction.
@@ -228,55 +237,6 @@ function invalid(what: string, hint: string): UnbrokerError {
   });
 }
 
-/**
- * As a claim does it, for one row: $3 the id, or else the next of the kinds $1 that is due until $4 (epoch ms). Where the time
- * is given ($5, what it is by now), what comes due earlier goes before what is more urgent: a worker would have started it.
- */
-const takeText = (s: string): string => `
-with candidate as materialized (
-  select j.id
-  from ${s}.jobs j
-  where j.state = 'ready' and j.cron is null and j.kind = any ($1::text[])
-    and case when $3::bigint is null then j.run_at <= coalesce(to_timestamp($4::float8 / 1000), clock_timestamp()) else j.id = $3 end
-  order by greatest(j.run_at, coalesce(to_timestamp($5::float8 / 1000), 'infinity')), j.priority desc, j.run_at, j.id
-  limit 1
-  for update skip locked
-), taken as (
-  update ${s}.jobs j
-  set state = 'running', attempts = j.attempts + 1, lease_token = nextval('${s}.lease_tokens'), locked_by = 'test',
-      locked_until = clock_timestamp() + $2 * interval '1 millisecond'
-  from candidate c
-  where j.id = c.id
-  returning j.*
-), noted as (
-  insert into ${s}.claims (token, ends_at, remaining, ids)
-  select lease_token, locked_until, 1, array[id] from taken
-)
-select ${claimedColumns('$1::text[]')}
-from (
-  select id, kind, payload::text as payload, body, content_type, attempts, max_attempts, lease_token, priority, run_at,
-         created_at, headers, progress, dedupe_key, source, retry_policy, ordering_key
-  from taken
-) as claimed`;
-
-/** A retry or a snooze counts from the given time, not from the database's clock. */
-const putOffText = (s: string): string =>
-  `update ${s}.jobs set run_at = to_timestamp($2::float8 / 1000) where id = $1 and state = 'ready'`;
-
-/**
- * Rows that are visible although the transaction that wrote them is in progress are this one's own, savepoints included.
- * xmin has 32 bits: the rest is that of the current transaction, or one less.
- */
-const enqueuedText = (s: string): string => `
-with clock as (select txid_current() as now), mine as (
-  select j.*, (clock.now >> 32 << 32) + j.xmin::text::bigint as low, clock.now
-  from ${s}.jobs j, clock
-  where j.cron is null and j.state = 'ready' and ($1::text is null or j.kind = $1)
-)
-select id::text, kind, payload, priority, ${epochMs('run_at')} as "runAt", max_attempts as "maxAttempts", dedupe_key as "dedupeKey",
-       ordering_key as "orderingKey", headers, source
-from mine
-where created_at >= now() and attempts = 0
-  and txid_status(case when low > now + 1000000 then low - (1::bigint << 32) else low end) = 'in progress'
-order by mine.id
-limit 1000`;
+/** What `sent` (testing-statements.ts) has written. */
+const asSent = (text: string | null): string | null => text?.slice(1) ?? null;
+const parsed = (text: unknown): unknown => (typeof text === 'string' ? JSON.parse(text.slice(1)) : null);

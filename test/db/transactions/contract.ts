@@ -5,6 +5,7 @@
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { createEnqueue, enqueue, enqueueMany, type NewJob, type Queryable } from '../../../src/enqueue.js';
+import { createTesting } from '../../../src/testing.js';
 import { type FreshDatabase, freshMigratedDatabase } from '../../support/services.js';
 
 /** A transaction of the library that is open. */
@@ -263,6 +264,39 @@ export function describeLibrary(
       });
       expect(await orders()).toEqual(['kept']);
       expect(await kinds()).toEqual(['kept']);
+    });
+
+    it('runs jobs inside of it for a test, past a handler whose statement fails', async () => {
+      const attempt = library.transaction(async ({ db }) => {
+        await enqueue(db, 'clumsy', null, { retryPolicy: { type: 'fixed', delayMs: 60_000 } });
+        // Some rename keys of what they read, and parse texts that look like JSON.
+        const payload = { ...PAYLOAD, snake_case: '[1]' };
+        const headers = { my_header: '{"a_b":1}' };
+        await enqueue(db, 'kept', payload, { headers });
+        const seen: unknown[] = [];
+        const clumsy = async () => {
+          await db.query('select 1 / 0');
+        };
+        const testing = createTesting({
+          handlers: { clumsy, kept: ({ payload, headers }) => seen.push(payload, headers) },
+        });
+        expect(await testing.enqueued(db)).toMatchObject([{ kind: 'clumsy' }, { payload, headers }]);
+        const types = async (now?: Date) =>
+          (await testing.runAll(db, { now })).map(({ kind, attempt, outcome }) => [
+            kind,
+            attempt,
+            outcome.type,
+          ]);
+        expect(await types()).toEqual([
+          ['clumsy', 1, 'retry'],
+          ['kept', 1, 'complete'],
+        ]);
+        expect(await types(new Date(Date.now() + 90_000))).toEqual([['clumsy', 2, 'retry']]);
+        expect(seen).toEqual([payload, headers]);
+        throw new Rollback('on purpose');
+      });
+      await expect(attempt).rejects.toThrow('on purpose');
+      expect(await kinds()).toEqual([]);
     });
 
     it('is aborted by an error in SQL, as usual', async () => {
