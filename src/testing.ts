@@ -89,7 +89,7 @@ export function createTesting(options: TestingOptions = {}): Testing {
         'Give createTesting({ handlers }), as to a worker.',
       );
     const { id = null, untilMs = null, atMs = null } = which;
-    const { rows } = await tx.query(takeText(s), [names, LEASE_MS, id, untilMs, atMs]);
+    const rows = await rowsOf(tx, takeText(s), [names, LEASE_MS, id, untilMs, atMs]);
     if (rows[0] === undefined) return null;
     const row = rows[0] as ClaimedRow & { readonly rest: string | null };
     const [payloadText, rest] = [asSent(row.payloadText), asSent(row.rest)];
@@ -125,7 +125,7 @@ export function createTesting(options: TestingOptions = {}): Testing {
           'Give the client that the code under test enqueued with, before it commits.',
         );
       const name = typeof kind === 'object' ? kind.name : kind;
-      const { rows } = await tx.query(enqueuedText(s), [name ?? null]);
+      const rows = await rowsOf(tx, enqueuedText(s), [name ?? null]);
       return withDates<EnqueuedJob>(rows, ['runAt']).map((job) => ({
         ...job,
         payload: parsed(job.payload),
@@ -194,6 +194,17 @@ async function apart(tx: Queryable, kind: string, execute: () => Promise<Handler
       );
   }
   return end;
+}
+
+/** A library whose query answers otherwise (a list, a pair) would show no jobs, and tell nobody. */
+async function rowsOf(tx: Queryable, text: string, values: readonly unknown[]): Promise<unknown[]> {
+  const answer: Partial<Awaited<ReturnType<Queryable['query']>>> | undefined =
+    typeof tx?.query === 'function' ? await tx.query(text, [...values]) : undefined;
+  if (Array.isArray(answer?.rows)) return answer.rows;
+  throw invalid(
+    'that is no client of pg, nor anything whose query answers { rows }',
+    "Give the test's client, or wrap your library's transaction: fromKnex(trx) and the others of unbroker/transactions.",
+  );
 }
 
 async function succeeds(tx: Queryable, statement: string): Promise<boolean> {

@@ -109,6 +109,12 @@ describe('what is no use to a test', () => {
       await expect(jobs.runAll(tx, options as object)).rejects.toMatchObject({ code });
     for (const id of ['x', '-1', 17, { id: '17' }])
       await expect(jobs.runJob(tx, id as string)).rejects.toMatchObject({ code });
+    for (const handle of [undefined, {}, { query: async () => [] }])
+      for (const look of [jobs.enqueued, jobs.runAll])
+        await expect(look(handle as never)).rejects.toMatchObject({
+          code,
+          hint: expect.stringContaining('unbroker/transactions'),
+        });
     await enqueue(tx, 'receipt');
     await expect(createTesting().runAll(tx)).rejects.toMatchObject({ code });
     expect(await jobs.runAll(tx)).toHaveLength(1);
