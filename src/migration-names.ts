@@ -49,4 +49,5 @@ export const MIGRATION_NAMES: readonly string[] = [
   '044_levels_ahead',
   '045_remove_finished',
   '046_checked_one',
+  '047_wake_two',
 ];

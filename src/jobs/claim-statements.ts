@@ -92,8 +92,14 @@ from held left join lateral (
 ) as runs on true
 order by held.kind, held.key`,
 
-    /** This worker sleeps for the next $2 ms: wake it. */
+    /** This worker sleeps for the next $2 ms: wake it for these kinds. */
     sleepUntil: `
+insert into ${s}.sleepers as w (worker, sleeps_until, kinds)
+values ($1, clock_timestamp() + $2 * interval '1 millisecond', $3)
+on conflict (worker) do update set sleeps_until = excluded.sleeps_until, kinds = excluded.kinds`,
+
+    /** The same, for every kind. */
+    sleepUntilAny: `
 insert into ${s}.sleepers as w (worker, sleeps_until)
 values ($1, clock_timestamp() + $2 * interval '1 millisecond')
 on conflict (worker) do update set sleeps_until = excluded.sleeps_until`,
@@ -102,7 +108,7 @@ on conflict (worker) do update set sleeps_until = excluded.sleeps_until`,
     stopSleeping: `
 delete from ${s}.sleepers where worker = $1 or sleeps_until < clock_timestamp() - interval '1 minute'`,
 
-    /** A notification that only its sender understands: does it come back? */
+    /** A notification: one that only its sender understands, or for all that sleep (''). */
     notify: `
 select pg_notify('${wakeChannel(schema)}', $1)::text`,
   } as const;

@@ -177,8 +177,13 @@ export function claimStore(schema: string, fallbacks: Fallbacks) {
       return rows<Turn>(db, sql.turns, [after?.kind ?? '', after?.key ?? '', limit]);
     },
 
-    async sleepUntil(db: Queryable, worker: string, forMs: number): Promise<void> {
-      await db.query(sql.sleepUntil, [worker, forMs]);
+    /** `kinds`: those it has handlers for; on a schema before migrations/047_wake_two.sql it is woken for every one. */
+    async sleepUntil(db: Queryable, worker: string, forMs: number, kinds: readonly string[]): Promise<void> {
+      await fallbacks.ask(
+        'sleepers.kinds',
+        () => db.query(sql.sleepUntil, [worker, forMs, kinds]),
+        () => db.query(sql.sleepUntilAny, [worker, forMs]),
+      );
     },
 
     async stopSleeping(db: Queryable, worker: string): Promise<void> {

@@ -3,7 +3,7 @@
  * for connections that keep its plan. enqueue-store.ts is the only file that runs these.
  */
 import { quoteSchema } from './schema-name.js';
-import { wakes, wakesOne } from './statements.js';
+import { wakes, wakesOne, wakesTwo } from './statements.js';
 
 /** What one job brings along, as parameters; and whether it is due now. */
 const oneColumns =
@@ -23,9 +23,11 @@ export function createEnqueueStatements(schema: string) {
   const s = quoteSchema(schema);
   const jobs = `${s}.jobs`;
   const wakeOne = wakesOne(schema);
+  const wakeTwo = wakesTwo(schema)('$1::text');
   const mayCheck = `(
   select bool_or(has_column_privilege(attrelid, attnum, 'insert'))::text
-  from pg_attribute where attrelid = '${jobs}'::regclass and attname = 'checked')`;
+  from pg_attribute where attrelid = '${jobs}'::regclass and attname = 'checked'
+    and exists (select from pg_attribute where attrelid = '${s}.sleepers'::regclass and attname = 'kinds'))`;
   /** As insertFirst, insertPlain and insertPlainUnseen: for a connection's first, and with and without the look for a sleeper. */
   const forms = (columns: string, values: string, fits: string, conflict = '') => ({
     first: `
@@ -33,7 +35,7 @@ insert into ${jobs} (${columns}) values (${values}) ${conflict}
 returning id, ${wakeOne(oneIsDue)}, ${mayCheck}`,
     looking: `
 insert into ${jobs} (${columns}, checked) values (${values}, ${fits}) ${conflict}
-returning id, ${wakeOne('true')}`,
+returning id, ${wakeTwo}`,
     unseen: `
 insert into ${jobs} (${columns}, checked) values (${values}, ${fits}) ${conflict}
 returning id`,
@@ -49,7 +51,8 @@ select ${s}.enqueue_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) as id`,
 
     /**
      * What enqueuePlain does, for connections that keep the plan themselves: 14 us of server CPU less. It tells, too, whether
-     * the column `checked` may be set: neither on a schema before 040_checked.sql nor by a role that was not granted it.
+     * the column `checked` may be set, and sleepers have kinds: not on a schema before 047_wake_two.sql, nor by a role that was not
+     * granted it.
      */
     insertFirst: `
 insert into ${jobs} (kind, payload, priority, headers) values ($1, $2, $3, $4)
@@ -58,10 +61,10 @@ returning id, ${wakeOne('true')}, ${mayCheck}`,
     /** The same, once that is known. */
     insertPlain: `
 insert into ${jobs} (kind, payload, priority, headers, checked) values ($1, $2, $3, $4, true)
-returning id, ${wakeOne('true')}`,
+returning id, ${wakeTwo}`,
     insertBare: `
 insert into ${jobs} (kind, payload, checked) values ($1, $2, true)
-returning id, ${wakeOne('true')}`,
+returning id, ${wakeTwo}`,
 
     /** Without the look for a sleeper, a sixth of what it costs: for who looked just now (enqueue-store.ts). */
     insertPlainUnseen: `

@@ -1,5 +1,5 @@
 /**
- * What a store asks of functions that a schema may not have yet, or not grant: the older way is taken there. Each question in vain
+ * What a store asks of functions and columns that a schema may not have yet, or not grant: the older way is taken there. Each question in vain
  * is an ERROR in the server's log, and there was one for each claim of a worker that is newer than its schema; so it is asked once,
  * then no more than once a minute, and a migration or a grant is found while workers run.
  */

@@ -21,9 +21,9 @@ export function isCutShort(error: unknown): boolean {
   return codeOf(error) === '57014';
 }
 
-/** A function that is not there (42883) or not granted (42501): this package is newer than the schema or its roles. */
+/** A function (42883) or a column (42703) that is not there, or not granted (42501): this package is newer than the schema or its roles. */
 export function isOutOfReach(error: unknown): boolean {
-  return ['42883', '42501'].includes(codeOf(error));
+  return ['42883', '42703', '42501'].includes(codeOf(error));
 }
 
 /** Its SQLSTATE or Node's word, or ''. */

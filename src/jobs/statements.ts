@@ -74,3 +74,20 @@ export const wakesOne =
     `case
   when ${condition} and exists (select from ${quoteSchema(schema)}.sleepers where sleeps_until > clock_timestamp())
   then pg_notify('${wakeChannel(schema)}', '')::text is not null end as woke`;
+
+/**
+ * The same, but it names two of those that sleep and have a handler for this kind: see migrations/047_wake_two.sql. Null only when
+ * nobody sleeps at all.
+ */
+export const wakesTwo =
+  (schema: string) =>
+  (kind: string): string =>
+    `case when exists (select from ${quoteSchema(schema)}.sleepers where sleeps_until > clock_timestamp()) then (
+  select case
+    when some_old then pg_notify('${wakeChannel(schema)}', '')::text is not null
+    when w is not null then pg_notify('${wakeChannel(schema)}',
+      w[1 + id % cardinality(w)] || ',' || w[1 + (id + cardinality(w) / 2) % cardinality(w)] || ' ' || ${kind})::text is not null
+    else true end
+  from (
+    select bool_or(kinds is null) as some_old, array_agg(worker) filter (where ${kind} = any (kinds)) as w
+    from ${quoteSchema(schema)}.sleepers where sleeps_until > clock_timestamp()) as asleep) end as woke`;

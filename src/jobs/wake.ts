@@ -1,6 +1,6 @@
 /**
- * Waking a worker that sleeps: it listens on a connection of its own, says in the table that it sleeps, and whoever
- * enqueues then notifies. An accelerator and nothing more: polling goes on, so a lost notification, a dead connection or
+ * Waking a worker that sleeps: it listens on a connection of its own, says in the table that it sleeps and for which kinds, and
+ * whoever enqueues then notifies: for one job two of those that have its kind, else all. An accelerator and nothing more: polling goes on, so a lost notification, a dead connection or
  * a pooler that swallows LISTEN costs latency, never a job.
  */
 import { randomBytes } from 'node:crypto';
@@ -21,6 +21,10 @@ export interface WakeOptions {
   readonly store: Store;
   readonly db: Queryable;
   readonly worker: string;
+  /** Those it has handlers for. */
+  readonly kinds: readonly string[];
+  /** Has it a free slot for this kind, or for any? */
+  readonly mayTake: (kind?: string) => boolean;
   /** Opens the connection; called again after it was lost. */
   readonly connect: () => Promise<ListenClient>;
   readonly onWake: () => void;
@@ -35,6 +39,8 @@ export const MAX_SLEEP_MS = ANNOUNCE_MS / 3;
 const LOOK_AGAIN_MS = 3 * LOOK_EVERY_MS;
 /** A notification of our own must come back within this, or nobody's does. */
 const PROBE_MS = 2_000;
+/** For all that sleep. */
+const ALL = '';
 const PROBE_EVERY_MS = 10_000;
 const MAX_BACKOFF_MS = 30_000;
 /** More notifications a second than this: poll instead, and let the enqueuers be. */
@@ -90,13 +96,13 @@ export class Wake {
    * too. True when it was said for the first time just now.
    */
   async asleep(quiet: boolean): Promise<boolean> {
-    const { store, db, worker } = this.#options;
+    const { store, db, worker, kinds } = this.#options;
     const now = performance.now();
     if (!this.#hears || this.stormy || now - this.#announcedAt < MAX_SLEEP_MS) return false;
     const first = now - this.#announcedAt >= ANNOUNCE_MS;
     if (first && !quiet) return false;
     const withdrawn = this.#withdrawn;
-    await store.sleepUntil(db, worker, ANNOUNCE_MS);
+    await store.sleepUntil(db, worker, ANNOUNCE_MS, kinds);
     // Taken back while the answer was on its way: nobody will notify.
     if (withdrawn !== this.#withdrawn) return false;
     this.#announcedAt = now;
@@ -127,6 +133,8 @@ export class Wake {
         if (!this.#stopped) this.#options.log.warn(errorFields(error), 'wake-up is away; polling goes on');
       }
       this.#hears = false;
+      // Who is named and deaf keeps a job waiting.
+      void this.awake();
       await hangUp(this.#client);
       this.#client = undefined;
       if (this.#stopped) return;
@@ -165,15 +173,31 @@ export class Wake {
     await within(heard, PROBE_MS);
   }
 
-  #notified(payload: string | undefined): void {
-    if (payload !== undefined && payload !== '') {
-      if (payload === this.#probe?.token) this.#probe.heard();
-      return;
-    }
+  /** `worker,worker kind`: one job, for one of these. */
+  #notified(payload = ALL): void {
+    if (payload === this.#probe?.token) this.#probe.heard();
+    const { worker, kinds, mayTake, onWake } = this.#options;
+    const at = payload.indexOf(' ');
+    const kind = payload.slice(at + 1);
+    if (payload !== ALL && !(at > 0 && kinds.includes(kind))) return;
+    this.#count();
+    if (payload === ALL) onWake();
+    else if (!payload.slice(0, at).split(',').includes(worker)) return;
+    else if (mayTake(kind)) onWake();
+    else void this.#passOn();
+  }
+
+  /** The other one that was named may be as full: for all that sleep, of which this one need not be. */
+  async #passOn(): Promise<void> {
+    const { store, db, mayTake } = this.#options;
+    if (!mayTake()) await this.awake();
+    await store.notify(db, ALL).catch(() => undefined);
+  }
+
+  #count(): void {
     this.#wakes.count = this.#thisSecond() ? this.#wakes.count + 1 : 1;
     this.#wakes.second = Math.floor(performance.now() / 1_000);
     if (this.stormy) void this.awake();
-    this.#options.onWake();
   }
 
   #thisSecond(): boolean {

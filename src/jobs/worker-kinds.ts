@@ -61,6 +61,12 @@ export class Kinds {
     return this.#limited;
   }
 
+  /** May one more of it be claimed, as far as its own slots go? */
+  hasRoom(name: string): boolean {
+    const kind = this.#kinds.get(name);
+    return kind !== undefined && kind.running < kind.ramp.slots;
+  }
+
   /** Claims ask for known kinds only. */
   of(name: string): Kind {
     return this.#kinds.get(name) as Kind;

@@ -136,6 +136,8 @@ class JobWorker implements Worker {
     if (options.listen !== undefined) {
       this.#wakeUp = new Wake({
         ...{ store: this.#store, db: this.#db, worker: this.#name, connect: options.listen, log: this.#log },
+        kinds: this.#kinds.names,
+        mayTake: (kind) => this.#mayTake(kind),
         onWake: () => this.wake(),
       });
     }
@@ -180,6 +182,8 @@ class JobWorker implements Worker {
     const deadlineMs = deadlineOf(options, (text) => this.#log.warn({}, text));
     this.#stopping = true;
     this.#upkeep?.stop();
+    // Others are to be woken in its place.
+    void this.#wakeUp?.awake();
     this.#runs.close();
     this.#nudged.fire();
     await this.#loop;
@@ -214,6 +218,7 @@ class JobWorker implements Worker {
           continue;
         }
         this.ready = false;
+        void this.#wakeUp?.awake();
         this.#ramp.lost();
         this.#pace.lost(codeOf(error) === 'database-slow' || isCutShort(error));
         // Jittered, so that a fleet does not come back in step.
@@ -295,6 +300,13 @@ class JobWorker implements Worker {
     if (this.#kindFreed) return;
     this.#kindFreed = true;
     this.#nudged.fire();
+  }
+
+  /** Would a claim be sent now, for this kind or any? */
+  #mayTake(kind?: string): boolean {
+    if (this.#stopping || this.#solo.waiting) return false;
+    const slots = this.#runs.freeSlots(performance.now()) - this.#runs.waiting;
+    return slots > 0 && (kind === undefined || this.#kinds.hasRoom(kind));
   }
 
   /** While no slot is free. */

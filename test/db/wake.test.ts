@@ -8,7 +8,7 @@ import { createEnqueue, enqueue, enqueueMany } from '../../src/enqueue.js';
 import { Firing } from '../../src/jobs/firing.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { createStore } from '../../src/jobs/store.js';
-import { Wake } from '../../src/jobs/wake.js';
+import { Wake, type WakeOptions } from '../../src/jobs/wake.js';
 import { createWorker, type Worker } from '../../src/jobs/worker.js';
 import { SILENT } from '../../src/log.js';
 import { migrate } from '../../src/migrate.js';
@@ -50,6 +50,15 @@ describe('wake-up', () => {
     });
     worker.start();
   };
+
+  const wakeOf = (options: Partial<WakeOptions>): Wake =>
+    new Wake({
+      ...{ store: createStore(), db: database.pool, worker: 'w', kinds: ['noop'], connect, log: SILENT },
+      ...{ mayTake: () => true, onWake: () => undefined },
+      ...options,
+    });
+  /** Not a worker that asks whether notifications come back. */
+  const isWake = (payload = ''): boolean => payload === '' || payload.includes(' ');
 
   const sleepers = async (): Promise<number> => {
     const { rows } = await database.pool.query(
@@ -188,8 +197,7 @@ describe('wake-up', () => {
         return answer;
       },
     };
-    const options = { store: createStore(), db: late, worker: 'w', connect, onWake: () => {}, log: SILENT };
-    const wake = new Wake(options);
+    const wake = wakeOf({ db: late });
     wake.start();
     await until('it sleeps', () => wake.asleep(true));
     const now = performance.now.bind(performance);
@@ -215,7 +223,7 @@ describe('wake-up', () => {
     await until('the worker sleeps', async () => (await sleepers()) === 1);
     const listener = await connect();
     const heard: string[] = [];
-    listener.on('notification', ({ payload }) => void (payload === '' && heard.push('wake')));
+    listener.on('notification', ({ payload }) => void (isWake(payload) && heard.push('wake')));
     await listener.query(`listen "${createStore().channel}"`);
     const client = await database.pool.connect();
     await client.query('begin');
@@ -261,7 +269,7 @@ describe('wake-up', () => {
     await listener.query('select 1');
     expect(heard).toBe(0);
     await pool.query('delete from unbroker.jobs where dedupe_key is not null and misfire is null');
-    await store.sleepUntil(pool, 'sleeper', MINUTE_MS);
+    await store.sleepUntil(pool, 'sleeper', MINUTE_MS, ['noop']);
     // This one was told just now that nobody sleeps.
     prepared = createEnqueue(undefined, { prepared: true });
     await pool.query(`update unbroker.jobs set run_at = now() where misfire is not null`);
@@ -276,7 +284,7 @@ describe('wake-up', () => {
     const listener = await connect();
     let heard = 0;
     listener.on('notification', ({ payload }) => {
-      heard += payload === '' ? 1 : 0;
+      heard += isWake(payload) ? 1 : 0;
     });
     await listener.query(`listen "${createStore().channel}"`);
     await enqueueMany(
