@@ -12,6 +12,7 @@ import { type BenchOptions, type BenchResult, SERVER_SETTINGS } from './bench.js
 import { benchClaim } from './claim.js';
 import { CONTENDERS, type ContenderName } from './contender.js';
 import { benchEnqueue } from './enqueue.js';
+import { benchFleet } from './fleet.js';
 import { benchFootprint } from './footprint.js';
 import { benchHolders } from './holders.js';
 import { benchHorizon } from './horizon.js';
@@ -26,6 +27,7 @@ const ON_POSTGRES: Record<string, (options: BenchOptions) => Promise<BenchResult
   claim: benchClaim,
   enqueue: benchEnqueue,
   latency: benchLatency,
+  fleet: benchFleet,
   horizon: benchHorizon,
   backlog: benchBacklog,
   footprint: benchFootprint,

@@ -1,5 +1,5 @@
 /**
- * One measurement of jobs that come one by one: a worker in its own process, a producer in another that sends at a fixed
+ * One measurement of jobs that come one by one: a worker, or more, in its own process, a producer in another that sends at a fixed
  * pace whatever becomes of the jobs, and the time from there to the start of each handler.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -26,6 +26,8 @@ export interface PacedOptions extends Pick<BenchOptions, 'server' | 'node'> {
   readonly jobs: number;
   readonly perSecond: number;
   readonly profile: WorkProfile;
+  /** Processes that work. Default 1. */
+  readonly workers?: number;
   /** Spread over so many priorities. Default 1. */
   readonly priorities?: number;
   /** Something on the side, begun together with the sending and waited for; it may not use much of the machine. */
@@ -41,17 +43,18 @@ const SETTLE_MS = 1_000;
 const GRACE_MS = 10_000;
 
 export async function measurePaced(name: ContenderName, options: PacedOptions): Promise<Paced> {
-  const { server, node, jobs, perSecond, profile, before, priorities = 1, during } = options;
+  const { server, node, jobs, perSecond, profile, before, priorities = 1, during, workers = 1 } = options;
   const database = options.database ?? (await freshDatabase(server));
   const { url, pool } = database;
   const producer = await ContenderClient.start(name, node);
-  const worker = await ContenderClient.start(name, node);
+  const fleet = await Promise.all(Array.from({ length: workers }, () => ContenderClient.start(name, node)));
+  const handledByAll = (): number => fleet.reduce((sum, worker) => sum + worker.handled, 0);
   let after: (() => Promise<void>) | undefined;
   try {
     await producer.ask({ do: 'install', url });
     after = await before?.(database);
     const startAt = performance.now();
-    await worker.ask({ do: 'work', url, profile, jobs });
+    await Promise.all(fleet.map((worker) => worker.ask({ do: 'work', url, profile, jobs })));
     // A worker says that it sleeps, and has its first plans, before the first job comes.
     await sleep(SETTLE_MS);
     const meter = await Meter.open(pool);
@@ -62,10 +65,12 @@ export async function measurePaced(name: ContenderName, options: PacedOptions): 
       producer.ask({ do: 'send-paced', url, perSecond, jobs, priorities, lateCounts }),
       during?.(database),
     ]);
-    for (let leftMs = GRACE_MS; worker.handled < jobs && leftMs > 0; leftMs -= 10) await sleep(10);
+    for (let leftMs = GRACE_MS; handledByAll() < jobs && leftMs > 0; leftMs -= 10) await sleep(10);
     const seconds = (performance.now() - measuredAt) / 1_000;
     const { cpuUs } = await meter.stop();
-    const { handled, latenciesMs } = await worker.ask<WorkReport>({ do: 'stop' });
+    const reports = await Promise.all(fleet.map((worker) => worker.ask<WorkReport>({ do: 'stop' })));
+    const handled = reports.reduce((sum, report) => sum + report.handled, 0);
+    const latenciesMs = reports.flatMap((report) => report.latenciesMs);
     if (handled === 0) throw new Error(`${name} handled nothing in ${performance.now() - startAt} ms`);
     return {
       p50Ms: quantile(latenciesMs, 0.5),
@@ -76,7 +81,7 @@ export async function measurePaced(name: ContenderName, options: PacedOptions): 
     };
   } finally {
     await after?.();
-    await Promise.all([producer.close(), worker.close()]);
+    await Promise.all([producer, ...fleet].map((client) => client.close()));
     if (options.database === undefined) await database.close();
   }
 }
