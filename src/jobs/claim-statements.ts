@@ -92,11 +92,15 @@ from held left join lateral (
 ) as runs on true
 order by held.kind, held.key`,
 
-    /** This worker sleeps for the next $2 ms: wake it for these kinds. */
+    /** This worker sleeps for the next $2 ms: wake it for these kinds. And its seat among those that sleep and have them, too. */
     sleepUntil: `
 insert into ${s}.sleepers as w (worker, sleeps_until, kinds)
 values ($1, clock_timestamp() + $2 * interval '1 millisecond', $3)
-on conflict (worker) do update set sleeps_until = excluded.sleeps_until, kinds = excluded.kinds`,
+on conflict (worker) do update set sleeps_until = excluded.sleeps_until, kinds = excluded.kinds
+returning
+  (select count(*) from ${s}.sleepers o where o.sleeps_until > clock_timestamp() and o.kinds @> $3 and o.worker < $1)::int as before,
+  (select count(*) from ${s}.sleepers o where o.sleeps_until > clock_timestamp() and o.kinds @> $3 and o.worker > $1)::int as behind,
+  extract(epoch from clock_timestamp())::float8 as at`,
 
     /** The same, for every kind. */
     sleepUntilAny: `

@@ -17,6 +17,7 @@ import type { Fallbacks } from './fallbacks.js';
 import type { Floor } from './floors.js';
 import { type Completion, completions } from './held.js';
 import type { ClaimedJob, Queryable } from './job.js';
+import type { Seat } from './shared-looks.js';
 
 /** What a worker asks of a claim. */
 export interface ClaimOrder {
@@ -53,6 +54,13 @@ export interface Turn {
   readonly kind: string;
   readonly key: string;
   readonly stuck: boolean;
+}
+
+/** Counts as text from some drivers. */
+interface SeatRow {
+  readonly before: number | string;
+  readonly behind: number | string;
+  readonly at: number | string;
 }
 
 /**
@@ -177,13 +185,24 @@ export function claimStore(schema: string, fallbacks: Fallbacks) {
       return rows<Turn>(db, sql.turns, [after?.kind ?? '', after?.key ?? '', limit]);
     },
 
-    /** `kinds`: those it has handlers for; on a schema before migrations/047_wake_two.sql it is woken for every one. */
-    async sleepUntil(db: Queryable, worker: string, forMs: number, kinds: readonly string[]): Promise<void> {
-      await fallbacks.ask(
+    /**
+     * `kinds`: those it has handlers for. Answers its seat among those that have them. On a schema before migrations/047_wake_two.sql
+     * it is woken for every kind, and nothing is known of others.
+     */
+    async sleepUntil(
+      db: Queryable,
+      worker: string,
+      forMs: number,
+      kinds: readonly string[],
+    ): Promise<Seat | undefined> {
+      const [said] = await fallbacks.ask<SeatRow[]>(
         'sleepers.kinds',
-        () => db.query(sql.sleepUntil, [worker, forMs, kinds]),
-        () => db.query(sql.sleepUntilAny, [worker, forMs]),
+        () => rows(db, sql.sleepUntil, [worker, forMs, kinds]),
+        () => rows(db, sql.sleepUntilAny, [worker, forMs]),
       );
+      if (said === undefined) return undefined;
+      const rank = Number(said.before);
+      return { rank, of: rank + 1 + Number(said.behind), databaseMs: Number(said.at) * 1_000 };
     },
 
     async stopSleeping(db: Queryable, worker: string): Promise<void> {

@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto';
 import { errorFields, type Log } from '../log.js';
 import { LOOK_EVERY_MS } from './enqueue-store.js';
 import type { Queryable } from './job.js';
+import { type Seat, untilTurnMs } from './shared-looks.js';
 import { Signal, within } from './signal.js';
 import type { Store } from './store.js';
 
@@ -57,6 +58,8 @@ export class Wake {
   #hears = false;
   #probe: { token: string; heard: () => void } | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
+  /** Among those that sleep, as of `announcedAt`; undefined while that is not known. */
+  #seat: Seat | undefined;
   /** How often it was taken back. */
   #withdrawn = 0;
   /** Since then it has been said without a gap. */
@@ -102,10 +105,12 @@ export class Wake {
     const first = now - this.#announcedAt >= ANNOUNCE_MS;
     if (first && !quiet) return false;
     const withdrawn = this.#withdrawn;
-    await store.sleepUntil(db, worker, ANNOUNCE_MS, kinds);
+    const seat = await store.sleepUntil(db, worker, ANNOUNCE_MS, kinds);
     // Taken back while the answer was on its way: nobody will notify.
     if (withdrawn !== this.#withdrawn) return false;
     this.#announcedAt = now;
+    // Counted from before it was asked for: a turn may be a round trip early.
+    this.#seat = seat;
     if (first) this.#asleepSince = performance.now();
     return first;
   }
@@ -115,10 +120,22 @@ export class Wake {
     return Math.max(0, this.#asleepSince + LOOK_AGAIN_MS - performance.now());
   }
 
+  /** Ms until this worker's next look for what nobody notifies of, while it sleeps: those that sleep take turns. */
+  untilLookMs(pollMs: number): number {
+    if (this.#seat === undefined) return pollMs;
+    return untilTurnMs(this.#seat, performance.now() - this.#announcedAt, pollMs);
+  }
+
+  /** There is more than this worker can take, and nobody was notified of it: those that wait for their turn are to look now. */
+  async wakeOthers(): Promise<void> {
+    if (this.#seat !== undefined && this.#seat.of > 2) await this.#notifyAll();
+  }
+
   /** There is a backlog: enqueuers need not notify. */
   async awake(): Promise<void> {
     if (this.#announcedAt === Number.NEGATIVE_INFINITY) return;
     this.#announcedAt = Number.NEGATIVE_INFINITY;
+    this.#seat = undefined;
     this.#withdrawn += 1;
     await this.#options.store.stopSleeping(this.#options.db, this.#options.worker).catch(() => undefined);
   }
@@ -189,9 +206,12 @@ export class Wake {
 
   /** The other one that was named may be as full: for all that sleep, of which this one need not be. */
   async #passOn(): Promise<void> {
-    const { store, db, mayTake } = this.#options;
-    if (!mayTake()) await this.awake();
-    await store.notify(db, ALL).catch(() => undefined);
+    if (!this.#options.mayTake()) await this.awake();
+    await this.#notifyAll();
+  }
+
+  async #notifyAll(): Promise<void> {
+    await this.#options.store.notify(this.#options.db, ALL).catch(() => undefined);
   }
 
   #count(): void {

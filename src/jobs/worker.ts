@@ -97,6 +97,8 @@ class JobWorker implements Worker {
   /** A kind that was full may take more, and no claim has asked since. */
   #kindFreed = false;
   readonly #solo: SoloPatience;
+  /** The next claim is a look that nobody called for. */
+  #unasked = false;
   /** Nothing was due at the last look. */
   #idle = false;
   /** Fired when there may be work: wake(), stop(), a job that waits to run alone. */
@@ -268,6 +270,8 @@ class JobWorker implements Worker {
     if (claimed === null) return;
     this.#pace.brought(claimed, bounded.asked);
     if (claimed > 0) this.#idle = false;
+    if (this.#unasked && this.#pace.full) void this.#wakeUp?.wakeOthers();
+    this.#unasked = false;
     if (this.#pace.backlogBegins) void this.#wakeUp?.awake();
     if (!this.#pace.full) await this.#rest(claimed, nudges);
   }
@@ -282,13 +286,15 @@ class JobWorker implements Worker {
     if (await this.#wakeUp?.asleep(quiet)) return;
     const listening = this.#wakeUp?.listening === true;
     // Nobody announces that a limit across workers has room again: with `rate` 50 a second 5 started while this waited to be woken.
-    const maxMs = listening && !this.#kinds.limited ? this.#pollMs : this.#pace.idleMs;
+    const sharing = listening && !this.#kinds.limited;
+    const maxMs = sharing ? (this.#wakeUp?.untilLookMs(this.#pollMs) ?? this.#pollMs) : this.#pace.idleMs;
     const pollMs = listening ? Math.min(maxMs, MAX_SLEEP_MS) : maxMs;
     // Whom many wake, mostly for kinds of others, looks as often until it may say again that it sleeps: a job waited up to 84 ms.
     const stormMs = this.#wakeUp?.stormy ? MAX_BUSY_POLL_MS : pollMs;
     const waitMs = Math.min(pollMs, stormMs, this.#wakeUp?.lookAgainMs || pollMs);
     if (waitMs > MAX_BUSY_POLL_MS) this.#claimsNotSoon();
     await this.#nudged.wait(waitMs, nudges);
+    this.#unasked = this.#nudged.fired === nudges;
     this.#pace.waited();
   }
 
