@@ -51,6 +51,20 @@ export function uncaught(error: unknown): UnbrokerError {
   );
 }
 
+/** Where it was looked for, as Node says: an address or a name, a port, a socket's path. Not the URL, which has a password. */
+function serverOf(error: unknown): string {
+  const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
+  const { address, port, hostname } = Object(first) as {
+    address?: unknown;
+    port?: unknown;
+    hostname?: unknown;
+  };
+  const host = typeof address === 'string' ? address : hostname;
+  if (typeof host !== 'string') return 'The server';
+  if (typeof port !== 'number') return `The server ${host}`;
+  return `The server ${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
 interface Known {
   /** SQLSTATE or a Node error code. */
   readonly codes: readonly string[];
@@ -75,7 +89,7 @@ const KNOWN: readonly Known[] = [
       .concat(['EAI_AGAIN', 'ENOENT', '57P01', '57P02', '57P03']),
     message: /timeout exceeded when trying to connect|Connection terminated/,
     error: (code, cause) =>
-      new UnbrokerError('server-unreachable', `The server does not answer (${code || 'timeout'})`, {
+      new UnbrokerError('server-unreachable', `${serverOf(cause)} does not answer (${code || 'timeout'})`, {
         hint: 'Check host and port in DATABASE_URL or AMQP_URL and that the server runs.',
         cause,
       }),
@@ -127,7 +141,7 @@ const KNOWN: readonly Known[] = [
     codes: ['42501'],
     error: (_code, cause) =>
       new UnbrokerError('permission-denied', 'The database role lacks a permission', {
-        hint: 'Run migrations as the owner of the schema; grant usage on the schema and select, insert, update on its tables.',
+        hint: 'Run migrations as the owner of the schema; to others give rights with: unbroker roles --help. unbroker doctor names what is missing.',
         cause,
       }),
   },

@@ -5,6 +5,8 @@ import { run } from './context.js';
 import { print, printJson } from './output.js';
 
 const MAX_NAMED = 5;
+/** A migration that takes longer is named while it runs: on a large table, or behind somebody's lock. */
+const LONG_MS = 1_000;
 
 export function migrateCommand(): Command {
   return new Command('migrate')
@@ -16,10 +18,14 @@ export function migrateCommand(): Command {
           print(migrationSql(context.schema));
           return;
         }
+        let long: NodeJS.Timeout | undefined;
         const result = await migrate(context.pool(), {
           schema: context.schema,
-          onMigration: (name) => context.log.info({ migration: name }, 'applying'),
-        });
+          onMigration: (name) => {
+            clearTimeout(long);
+            long = setTimeout(() => context.log.info({ migration: name }, 'applying'), LONG_MS);
+          },
+        }).finally(() => clearTimeout(long));
         if (context.json) printJson(result);
         else if (result.applied.length === 0)
           print(`Schema ${result.schema} is up to date at version ${result.to}.`);

@@ -59,20 +59,24 @@ const RECENT_MS = 600_000;
 const MAX_STATEMENT_MS = 5_000;
 /** What is not there (yet): a schema, a table, a column, a function. */
 const MISSING = new Set(['3F000', '42P01', '42703', '42883']);
+const MIGRATE = 'Run: unbroker migrate';
 /** insufficient_privilege, statement_timeout, lock_timeout. */
 const NOT_ANSWERED = new Set([...MISSING, '42501', '57014', '55P03']);
 
 /** `client` is one connection. Throws what a lost connection throws; whatever else goes wrong is a finding. */
 export async function examine(client: Queryable, options: DoctorOptions): Promise<Finding[]> {
   const doctor = new Doctor(client, options);
-  return [
-    ...(await doctor.server()),
-    ...(await doctor.schema()),
+  const server = await doctor.server();
+  const schema = await doctor.schema();
+  const rest = [
     ...(await doctor.work()),
     ...(await doctor.table()),
     ...(await doctor.horizon()),
     ...(await doctor.limits()),
   ];
+  // That there is no schema yet is said once, with what to do.
+  const known = schema.some(({ status }) => status === 'bad');
+  return [...server, ...schema, ...rest.filter(({ next }) => !(known && next === MIGRATE))];
 }
 
 /** One entry a privilege, by column of the statement's parameters. */
@@ -235,7 +239,7 @@ function notAnswered(check: string, error: unknown): Finding {
     code === '42501'
       ? 'Run as a role that may read the schema, with pg_monitor.'
       : MISSING.has(code)
-        ? 'Run: unbroker migrate'
+        ? MIGRATE
         : 'The server took too long: look at horizon and dead-rows, then run it again.';
   return { check, status: 'warn', found: `could not be looked at (${code})`, next, details: [] };
 }

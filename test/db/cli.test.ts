@@ -207,16 +207,22 @@ describe.concurrent('the database', () => {
       `postgres://u:${CANARY}@127.0.0.1:1/d`,
       1,
       'server-unreachable',
-      'Check host and port',
+      'The server 127.0.0.1:1 does not answer (ECONNREFUSED). Check host and port',
     ],
     [
       'no such host',
       `postgres://u:${CANARY}@nosuch.invalid/d`,
       1,
       'server-unreachable',
-      'Check host and port',
+      /The server nosuch\.invalid does not answer \(E[A-Z_]+\)\. Check host and port/,
     ],
-    ['no such socket', 'postgres:///d?host=/nonexistent', 1, 'server-unreachable', 'Check host and port'],
+    [
+      'no such socket',
+      'postgres:///d?host=/nonexistent',
+      1,
+      'server-unreachable',
+      'The server /nonexistent/.s.PGSQL.5432 does not answer (ENOENT)',
+    ],
     [
       'a CA file that is not there',
       `postgres://u:${CANARY}@127.0.0.1:1/d?sslmode=verify-full&sslrootcert=/nonexistent.crt`,
@@ -310,7 +316,7 @@ describe.concurrent('the database', () => {
       expectRefusal(missing, 2, 'schema-missing', 'Run: unbroker migrate');
       expectRefusal(newer, 2, 'schema-newer', 'Run: npm install unbroker@latest');
       expectRefusal(newerWork, 2, 'schema-newer', 'Run: npm install unbroker@latest');
-      expectRefusal(poor, 1, 'permission-denied', 'owner of the schema');
+      expectRefusal(poor, 1, 'permission-denied', 'unbroker roles');
     } finally {
       await admin.query(`drop role ${role}`);
     }

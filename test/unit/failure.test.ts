@@ -5,6 +5,23 @@ import { UnbrokerError } from '../../src/errors.js';
 
 const withCode = (code: string, message = 'm'): Error => Object.assign(new Error(message), { code });
 
+test('a server that does not answer is named by its address, without a URL', () => {
+  const at = (fields: object): string =>
+    translate(Object.assign(withCode('ECONNREFUSED', 'connect ECONNREFUSED'), fields)).message;
+  expect(at({ address: '10.0.0.7', port: 5432 })).toBe(
+    'The server 10.0.0.7:5432 does not answer (ECONNREFUSED)',
+  );
+  expect(at({ address: '::1', port: 5432 })).toBe('The server [::1]:5432 does not answer (ECONNREFUSED)');
+  expect(at({ hostname: 'db.internal' })).toBe('The server db.internal does not answer (ECONNREFUSED)');
+  expect(at({})).toBe('The server does not answer (ECONNREFUSED)');
+  const both = ['::1', '127.0.0.1'].map((address) =>
+    Object.assign(withCode('ECONNREFUSED'), { address, port: 1 }),
+  );
+  expect(translate(new AggregateError(both)).message).toBe(
+    'The server [::1]:1 does not answer (ECONNREFUSED)',
+  );
+});
+
 describe('foreign errors', () => {
   test.each<[Error, string, number]>([
     [withCode('ECONNREFUSED'), 'server-unreachable', 1],
