@@ -20,10 +20,14 @@ export function adviceOn(
   db: Queryable,
   handlers: ReadonlyMap<string, object>,
   limits: ReadonlyMap<string, unknown>,
+  concurrency: number,
 ): Advice[] {
   return [
     ...adviceOnConnections(db),
-    ...[...handlers].flatMap(([kind, options]) => adviceOnKind(kind, options)),
+    ...[...handlers].flatMap(([kind, options]) => [
+      ...adviceOnKind(kind, options),
+      ...adviceOnSlots(kind, options, concurrency),
+    ]),
     ...adviceOnLimits([...handlers.keys()], [...limits.keys()]),
   ];
 }
@@ -85,6 +89,13 @@ function adviceOnKind(kind: string, options: object): Advice[] {
     if (typeof value === 'object' || typeof value === 'function') return [];
     return [{ level: 'info', fields, text: `${text}. Options are ${KIND_OPTIONS.join(', ')}` }];
   });
+}
+
+/** Ten is what a worker has by default, which is where a kind's `concurrency: 50` ended without a word. */
+function adviceOnSlots(kind: string, { concurrency: own }: { concurrency?: unknown }, all: number): Advice[] {
+  if (typeof own !== 'number' || own <= all) return [];
+  const text = `a kind's concurrency is more than its worker's (${all}), which bounds all kinds together`;
+  return [warning({ kind, concurrency: own }, `${text}. Give the worker concurrency: ${own} or more`)];
 }
 
 function placeOfOption(option: string): string | undefined {

@@ -117,7 +117,7 @@ class JobWorker implements Worker {
     this.#db = patient(options.db, patienceMs);
     this.#store = createStore(options.schema);
     this.#log = unfailing(options.log ?? SILENT);
-    this.#advice = adviceOn(options.db, settings.handlers, settings.limits);
+    this.#advice = adviceOn(options.db, settings.handlers, settings.limits, concurrency);
     this.#emit = this.#guarded(options.onEvent);
     hearErrors(options.db, (error) => this.#log.warn(errorFields(error), 'an idle connection was lost'));
     const shared = {

@@ -45,6 +45,15 @@ test('nothing is said of three, of what pg takes by default, nor of what is not 
 
 const handlers = { 'card.charge': () => 1, 'sms.send': () => 1 };
 
+test('a kind that may have more slots than its worker: said; as many are no mistake', async () => {
+  const handle = () => 1;
+  const handlers = { a: { handle, concurrency: 11 }, b: { handle, concurrency: 10 }, c: handle };
+  expect(await said({ handlers })).toEqual([
+    ['warn', { kind: 'a', concurrency: 11 }, expect.stringMatching(/\(10\).*concurrency: 11 or more$/)],
+  ]);
+  expect(await said({ handlers, concurrency: 11 })).toEqual([]);
+});
+
 test('limits of a kind that is nearly a handler’s: which was meant', async () => {
   const lines = await said({ handlers, kinds: { 'card.chrage': { maxRunning: 5 } } });
   expect(lines).toEqual([
