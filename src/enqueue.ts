@@ -9,6 +9,7 @@ import { suggestion } from './check.js';
 import { behind } from './jobs/behind.js';
 import { isDirect } from './jobs/direct.js';
 import { enqueueStore } from './jobs/enqueue-store.js';
+import { checkHandle } from './jobs/handle.js';
 import {
   type Enqueued,
   type EnqueueOptions,
@@ -132,14 +133,6 @@ export const enqueue: EnqueueClient['enqueue'] = standard.enqueue;
 
 /** Puts many in, 1,000 a statement; answers in the order given. In a transaction: all or none. */
 export const enqueueMany: EnqueueClient['enqueueMany'] = standard.enqueueMany;
-
-/** The first mistake of who uses another library: its own handle, or the arguments without one. */
-function checkHandle(tx: unknown): void {
-  if (typeof (tx as { readonly query?: unknown } | null | undefined)?.query === 'function') return;
-  throw new TypeError(
-    'the first argument must be a Client, PoolClient or Pool of pg; wrap the transaction of another library, as fromKnex(trx) of unbroker/transactions does (docs/do/transactions.md)',
-  );
-}
 
 /** Anything that can be gone through, as a set or what a generator gives. */
 function checkList(jobs: unknown): void {

@@ -6,6 +6,7 @@
 import { suggestion } from './check.js';
 import { prepare } from './enqueue.js';
 import { EXIT, UnbrokerError } from './errors.js';
+import { checkHandle } from './jobs/handle.js';
 import {
   type EnqueueOptions,
   type Job,
@@ -102,6 +103,7 @@ export function createSchedules(schema?: string): Schedules {
 
   return {
     async schedule(db, options) {
+      checkHandle(db);
       checkOptions(options);
       const { name, kind, payload, payloadText, timeZone = 'UTC', misfire = 'once' } = options;
       const { startAt, endAt, paused } = options;

@@ -2,6 +2,7 @@
 import { suggestion } from '../check.js';
 import { EXIT, UnbrokerError } from '../errors.js';
 import type { KindRule } from './claim-store.js';
+import { foreignHandle } from './handle.js';
 import type { Handler, KindOptions } from './handler.js';
 import { LIMITS } from './job.js';
 import { KIND_LIMITS, type KindLimits } from './kind-limits.js';
@@ -87,6 +88,12 @@ function checkOptions(options: unknown): void {
     if (value !== undefined && !expected.is(value))
       throw workerInvalid(`${name} is not ${expected.named}`, `Give ${expected.named}.`);
   }
+  const foreign = foreignHandle(options['db']);
+  if (foreign !== undefined)
+    throw workerInvalid(
+      `db is ${foreign}`,
+      'Give a pool of pg, or the wrapping of the library’s own handle.',
+    );
   for (const name of ['db', 'handlers'])
     if (options[name] === undefined)
       throw workerInvalid(`it has no ${name}`, `Give ${OPTIONS[name]?.named ?? name}.`);

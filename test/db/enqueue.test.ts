@@ -7,6 +7,7 @@ import { LIMITS, type PreparedJob, type Queryable } from '../../src/jobs/job.js'
 import { Prepared } from '../../src/jobs/prepared.js';
 import { createStore } from '../../src/jobs/store.js';
 import { migrate, readMigrations } from '../../src/migrate.js';
+import { schedule } from '../../src/schedules.js';
 import { startFaultProxy } from '../support/fault-proxy.js';
 import { jobsDatabase } from '../support/jobs.js';
 
@@ -60,6 +61,38 @@ describe('the caller’s transaction', () => {
     const tx = handle as unknown as Queryable;
     await expect(enqueue(tx, 'k', 1)).rejects.toThrow(/must be a Client.*fromKnex\(trx\)/s);
     await expect(enqueueMany(tx, [{ kind: 'k' }])).rejects.toThrow(/must be a Client/);
+  });
+
+  test.each([
+    ['TypeORM', 'fromTypeorm', ['query', 'createQueryBuilder']],
+    ['TypeORM', 'fromTypeorm', ['query', 'startTransaction', 'clearSqlMemory']],
+    ['pg-promise', 'fromPgPromise', ['query', 'oneOrNone', 'manyOrNone', 'result']],
+    ['Sequelize', 'fromSequelize', ['query', 'getQueryInterface']],
+  ])(
+    'a handle of %s, whose query answers a list, is refused before it is sent anything',
+    async (is, from, methods) => {
+      const query = vi.fn(
+        async (text: string, values?: unknown[]) => (await db.pool.query(text, values)).rows,
+      );
+      const handle = Object.fromEntries(methods.map((name) => [name, query])) as unknown as Queryable;
+      const said = new RegExp(`a handle of ${is}.*transactions.md.*${from}`);
+      await expect(enqueue(handle, 'k')).rejects.toThrow(said);
+      await expect(enqueueMany(handle, [{ kind: 'k' }])).rejects.toThrow(said);
+      await expect(schedule(handle, { name: 's', kind: 'k', everyMs: 60_000 })).rejects.toThrow(said);
+      expect(query).not.toHaveBeenCalled();
+    },
+  );
+
+  test('another whose query answers a list: said with the next step', async () => {
+    const query = async (text: string, values?: unknown[]) => (await db.pool.query(text, values)).rows;
+    const handle = { query } as unknown as Queryable;
+    const error = {
+      name: 'UnbrokerError',
+      code: 'answer-unusable',
+      hint: expect.stringContaining('{ rows }'),
+    };
+    await expect(enqueue(handle, 'k')).rejects.toMatchObject(error);
+    await expect(enqueueMany(handle, [{ kind: 'k' }])).rejects.toMatchObject(error);
   });
 
   test('what is refused is refused before anything is sent: the transaction goes on', async () => {

@@ -36,6 +36,11 @@ test.each<[string, unknown, string]>([
   ['no database', { handlers: good.handlers }, 'no db'],
   ['a URL for a database', { ...good, db: 'postgres://localhost/app' }, 'db is not'],
   ['a database without query', { ...good, db: {} }, 'db is not'],
+  [
+    'TypeORM’s own handle',
+    { ...good, db: { ...away, createQueryBuilder: () => 1 } },
+    'db is a handle of TypeORM',
+  ],
   ['no handlers', { db: away }, 'no handlers'],
   ['a list of handlers', { ...good, handlers: [() => 1] }, 'handlers is not'],
   ['a map of handlers', { ...good, handlers: new Map([['a', () => 1]]) }, 'handlers is empty'],

@@ -2,6 +2,7 @@
 import { DataTypes, Sequelize, type Transaction } from 'sequelize';
 import { expect, it } from 'vitest';
 import { fromSequelize } from '../../../adapters/transactions/index.js';
+import { enqueue } from '../../../src/enqueue.js';
 import { describeLibrary, type Scope } from './contract.js';
 
 const scopes = (sequelize: Sequelize) => {
@@ -55,4 +56,9 @@ it('Sequelize: refuses to guess when the transaction is left out', () => {
   // @ts-expect-error the compiler refuses it, too
   expect(() => fromSequelize(sequelize)).toThrow(TypeError);
   expect(() => fromSequelize(sequelize, null)).not.toThrow();
+});
+
+it('Sequelize: its own handle in the place of a transaction is refused, with the wrapping', async () => {
+  const sequelize = new Sequelize('postgres://unused', { logging: false });
+  await expect(enqueue(sequelize as never, 'k')).rejects.toThrow(/fromSequelize/);
 });

@@ -1,6 +1,8 @@
 /** TypeORM 1: an EntityManager, a QueryRunner, and a DataSource as a transaction of its own. */
 import { DataSource, type EntityManager, EntitySchema, type QueryRunner } from 'typeorm';
+import { expect, it } from 'vitest';
 import { fromTypeorm } from '../../../adapters/transactions/index.js';
+import { enqueue } from '../../../src/enqueue.js';
 import { describeLibrary, type Scope } from './contract.js';
 
 interface Order {
@@ -56,4 +58,10 @@ describeLibrary('TypeORM with a QueryRunner', async (url) => {
     },
     close: () => dataSource.destroy(),
   };
+});
+
+it('TypeORM: its own handles are refused, with the wrapping', async () => {
+  const dataSource = new DataSource({ type: 'postgres', url: 'postgres://unused' });
+  for (const handle of [dataSource, dataSource.manager, dataSource.createQueryRunner()])
+    await expect(enqueue(handle as never, 'k')).rejects.toThrow(/fromTypeorm/);
 });
