@@ -53,6 +53,8 @@ export interface EnqueueClientOptions {
   readonly prepared?: boolean | undefined;
 }
 
+const ENQUEUE = { what: 'enqueue', by: 'an enqueuer, worker or admin' };
+
 /** For a schema other than `unbroker`, or with other options. Throws UnbrokerError `schema-invalid`. */
 export function createEnqueue(
   schema: string = DEFAULT_SCHEMA,
@@ -81,7 +83,7 @@ export function createEnqueue(
         const kept = keeping(tx);
         return await store.enqueue(tx, job, kept instanceof Promise ? await kept : kept);
       } catch (error) {
-        throw behind(error, schema);
+        throw behind(error, schema, ENQUEUE);
       }
     },
     async enqueueMany(tx, jobs) {
@@ -97,7 +99,7 @@ export function createEnqueue(
         for (const batch of batches(checked)) answers.push(...(await store.enqueueMany(tx, batch, kept)));
         return answers;
       } catch (error) {
-        throw behind(error, schema);
+        throw behind(error, schema, ENQUEUE);
       }
     },
   };

@@ -8,7 +8,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { EXIT, UnbrokerError } from './errors.js';
-import { UPGRADE_HINT } from './jobs/behind.js';
+import { schemaMissing, UPGRADE_HINT } from './jobs/behind.js';
 import type { Queryable } from './jobs/job.js';
 import { DEFAULT_SCHEMA, quoteSchema } from './jobs/schema-name.js';
 import { codeOf } from './jobs/sqlstate.js';
@@ -158,12 +158,7 @@ export async function checkSchema(db: Queryable, schema: string = DEFAULT_SCHEMA
   const version = await currentVersion(db, s);
   refuseNewer(version, newest, schema);
   if (version === newest) return;
-  if (version === 0) {
-    throw new UnbrokerError('schema-missing', `Schema ${schema} has no jobs table yet`, {
-      hint: 'Run: unbroker migrate',
-      exitStatus: EXIT.badInput,
-    });
-  }
+  if (version === 0) throw schemaMissing(schema);
   const missing = MIGRATION_NAMES.slice(version);
   const names = missing.length === 1 ? `${missing[0]}` : `${missing[0]} to ${missing.at(-1)}`;
   throw new UnbrokerError(

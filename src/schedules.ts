@@ -6,6 +6,7 @@
 import { suggestion } from './check.js';
 import { prepare } from './enqueue.js';
 import { EXIT, UnbrokerError } from './errors.js';
+import { behind } from './jobs/behind.js';
 import { checkHandle } from './jobs/handle.js';
 import {
   type EnqueueOptions,
@@ -17,6 +18,7 @@ import {
 } from './jobs/job.js';
 import { MISFIRES, nextAfter, parseRule, SCHEDULE_LIMITS, slotsAfter } from './jobs/schedule.js';
 import type { ScheduleFilter } from './jobs/schedule-store.js';
+import { DEFAULT_SCHEMA } from './jobs/schema-name.js';
 import { createStore } from './jobs/store.js';
 import { isStorable } from './jobs/text.js';
 import { findZone, zoneUnknown } from './jobs/zone.js';
@@ -83,7 +85,7 @@ const MAX_RESUMES = 5;
 const MAX_AT_MS = Date.UTC(9999, 0);
 
 /** For a schema other than `unbroker`. Throws `schema-invalid`. */
-export function createSchedules(schema?: string): Schedules {
+export function createSchedules(schema: string = DEFAULT_SCHEMA): Schedules {
   const store = createStore(schema);
   /** Spelling in Postgres of the zones it was asked for: asking costs it 40 ms (it reads every zone file). */
   const spellings = new Map<string, string>();
@@ -101,9 +103,8 @@ export function createSchedules(schema?: string): Schedules {
     return { nowMs, timeZone };
   };
 
-  return {
+  const functions: Schedules = {
     async schedule(db, options) {
-      checkHandle(db);
       checkOptions(options);
       const { name, kind, payload, payloadText, timeZone = 'UTC', misfire = 'once' } = options;
       const { startAt, endAt, paused } = options;
@@ -170,6 +171,26 @@ export function createSchedules(schema?: string): Schedules {
     scheduleHistory: (db, name, { limit = 50, beforeId } = {}) =>
       store.scheduleHistory(db, name, limit, beforeId ?? null),
   };
+  return told(functions, schema);
+}
+
+const DEED = { what: 'do this with schedules', by: 'a worker or admin (to look: a reader)' };
+
+/** The same, each of which refuses what is no connection, and says the next step where schema or rights are missing. */
+function told(functions: Schedules, schema: string): Schedules {
+  const of = Object.entries(functions as unknown as Record<string, (...all: unknown[]) => Promise<unknown>>);
+  const saying = of.map(([name, run]) => [
+    name,
+    async (...all: unknown[]) => {
+      checkHandle(all[0]);
+      try {
+        return await run(...all);
+      } catch (error) {
+        throw behind(error, schema, DEED);
+      }
+    },
+  ]);
+  return Object.fromEntries(saying) as Schedules;
 }
 
 const standard = createSchedules();

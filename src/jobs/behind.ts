@@ -1,6 +1,6 @@
 /**
- * A schema that is older than this package: what a statement missed there, which migration brings it, and in what order an upgrade
- * goes. Told by SQLSTATE and by names of ours in the server's message, whose words are in any language. Pure.
+ * A schema that is older than this package, is not there or gives the role no rights: what a statement missed, which migration brings
+ * it, in what order an upgrade goes, and who may do what. Told by SQLSTATE and by names of ours in the server's message, whose words are in any language. Pure.
  */
 import { EXIT, UnbrokerError } from '../errors.js';
 import { codeOf } from './sqlstate.js';
@@ -53,8 +53,14 @@ export function missedBy(error: unknown, schema?: string): string | null {
   return null;
 }
 
-/** The same error, or in its place `schema-older` or `schema-missing` with the way out. */
-export function behind(error: unknown, schema: string): unknown {
+/** What was to be done in a schema, and which roles of `unbroker roles` may. */
+export interface Deed {
+  readonly what: string;
+  readonly by: string;
+}
+
+/** The same error, or in its place `schema-older`, `schema-missing` or `permission-denied` with the way out. */
+export function behind(error: unknown, schema: string, deed: Deed): unknown {
   const missed = missedBy(error, schema);
   const rest = { exitStatus: EXIT.badInput, cause: error };
   if (missed !== null)
@@ -65,13 +71,33 @@ export function behind(error: unknown, schema: string): unknown {
         ...{ hint: UPGRADE_HINT, ...rest },
       },
     );
-  // Of ours alone: a caller's trigger may miss something of its own.
+  // Of ours alone: a caller's trigger may miss something of its own, and lack rights to it.
   const text = error instanceof Error ? error.message : '';
   const isMissing =
     (codeOf(error) === '3F000' && text.includes(`"${schema}"`)) ||
     (codeOf(error) === '42P01' && text.includes(`"${schema}.jobs"`));
-  if (!isMissing) return error;
+  if (isMissing) return schemaMissing(schema, error);
+  if (codeOf(error) !== '42501' || !namesOurs(text, schema)) return error;
+  return new UnbrokerError(
+    'permission-denied',
+    `The database role may not ${deed.what} in schema ${schema}`,
+    {
+      hint: `Give it the rights of ${deed.by} with unbroker roles, again after each migrate (docs/do/roles.md).`,
+      cause: error,
+    },
+  );
+}
+
+export function schemaMissing(schema: string, cause?: unknown): UnbrokerError {
   return new UnbrokerError('schema-missing', `Schema ${schema} has no jobs table yet`, {
-    ...{ hint: 'Run: unbroker migrate', ...rest },
+    hint: 'Run: unbroker migrate. If it is in another schema, name that: --schema, or schema in the config; in code createEnqueue(schema) and the like.',
+    exitStatus: EXIT.badInput,
+    cause,
   });
 }
+
+/** `permission denied for table jobs`, in any language: the server names the object without its schema, and no other part has it. */
+const namesOurs = (text: string, schema: string): boolean =>
+  (text.match(/[a-z0-9_]+/g) ?? []).some(
+    (word) => word === schema || /^(jobs|jobs_id_seq)$/.test(word) || Object.hasOwn(BROUGHT_BY, word),
+  );

@@ -480,7 +480,7 @@ describe('with its statement prepared', () => {
         }
         await db.pool.query('grant insert (checked) on unbroker.jobs to public');
         const ok = 'put in';
-        expect(outcomes).toEqual([ok, ok, ok, ok, '42501', ok, ok, ok, ok]);
+        expect(outcomes).toEqual([ok, ok, ok, ok, 'permission-denied', ok, ok, ok, ok]);
         expect(await jobs()).toBe(8);
       },
     );

@@ -8,6 +8,7 @@ import { examine } from '../../src/doctor/index.js';
 import { enqueue, enqueueMany } from '../../src/enqueue.js';
 import type { Queryable } from '../../src/jobs/job.js';
 import { ROLES, type Role, roleSql } from '../../src/roles.js';
+import { nextRuns, pauseSchedule, schedule } from '../../src/schedules.js';
 import { startCli } from '../support/cli.js';
 import { jobsDatabase, type Session } from '../support/jobs.js';
 import { startWorker } from '../support/workers.js';
@@ -43,6 +44,12 @@ afterAll(async () => {
   await db.close();
 });
 
+/** As the server says it, or ours with the server's as its cause. */
+const isRefusal = (error: unknown): boolean => {
+  const { code, cause } = error as { code?: string; cause?: { code?: string } };
+  return code === '42501' || (code === 'permission-denied' && cause?.code === '42501');
+};
+
 /** True when it may, false when the server says that it may not; anything else is thrown. */
 async function may(role: Role, act: (on: Queryable) => Promise<unknown>): Promise<boolean> {
   const session = as(role);
@@ -51,7 +58,7 @@ async function may(role: Role, act: (on: Queryable) => Promise<unknown>): Promis
     await act(session);
     return true;
   } catch (error) {
-    if ((error as { code?: string }).code === '42501') return false;
+    if (isRefusal(error)) return false;
     throw error;
   } finally {
     await session.query('rollback');
@@ -108,6 +115,15 @@ const ACTS: readonly (readonly [string, readonly Role[], (on: Queryable) => Prom
     async (on) => [await store.list(on), await store.stats(on)],
   ],
   [
+    'make and change a schedule',
+    ['worker', 'admin'],
+    async (on) => {
+      for (const everyMs of [60_000, 120_000]) await schedule(on, { name: 's', kind: 'a', everyMs });
+      await pauseSchedule(on, 's');
+    },
+  ],
+  ['look at schedules', ['worker', 'reader', 'admin'], (on) => nextRuns(on, 's')],
+  [
     'claim and complete',
     ['worker', 'admin'],
     async (on) => {
@@ -141,6 +157,32 @@ test.each(ACTS)('%s', async (_name, allowed, act) => {
   const able: Role[] = [];
   for (const role of ROLES) if (await may(role, act)) able.push(role);
   expect(able).toEqual(allowed);
+});
+
+test('who may not is told who may, and with which command', async () => {
+  const enqueueing = enqueue(as('reader'), 'a');
+  await expect(enqueueing).rejects.toMatchObject({
+    code: 'permission-denied',
+    message: 'The database role may not enqueue in schema unbroker',
+    hint: expect.stringMatching(/an enqueuer, worker or admin with unbroker roles.*roles\.md/),
+  });
+  const scheduling = schedule(as('enqueuer'), { name: 's', kind: 'a', everyMs: 60_000 });
+  await expect(scheduling).rejects.toMatchObject({
+    code: 'permission-denied',
+    hint: expect.stringContaining('a worker or admin'),
+  });
+});
+
+test('what a caller’s own trigger may not is the server’s error', async () => {
+  await db.pool.query(`
+    create table audit (kind text);
+    create function audited() returns trigger language plpgsql as $$ begin insert into audit values (new.kind); return new; end $$;
+    create trigger audited before insert on unbroker.jobs for each row execute function audited()`);
+  try {
+    await expect(enqueue(as('enqueuer'), 'a')).rejects.toMatchObject({ code: '42501' });
+  } finally {
+    await db.pool.query('drop trigger audited on unbroker.jobs');
+  }
 });
 
 test('nobody can hand on what was granted', async () => {
