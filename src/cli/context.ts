@@ -16,6 +16,7 @@ import { type Log, unfailing } from '../log.js';
 import { LOG_LEVELS } from '../log-face.js';
 import { checkSchema } from '../migrate.js';
 import { withTlsModeNamed } from '../tls-mode.js';
+import { databasePlace } from './database-place.js';
 import { report } from './failure.js';
 import { createLog } from './json-log.js';
 import { loadModule, reason } from './load-module.js';
@@ -31,6 +32,8 @@ export interface GlobalOptions {
 
 export interface Context {
   readonly config: Config;
+  /** Which config was read, or where none is, as a sentence. */
+  readonly configSeen: string;
   /** Folder of the config file, or the working directory: relative paths in the config start here. */
   readonly directory: string;
   readonly schema: string;
@@ -59,6 +62,12 @@ const CONFIG_NAMES = [
   'unbroker.config.json',
 ];
 
+/** What a verb leaves to be closed, and which database it asked (database-place.ts). */
+interface Opened {
+  readonly closers: (() => Promise<unknown>)[];
+  database?: string;
+}
+
 /** Wraps a verb: opens its context, closes it, and turns whatever is thrown into one line and an exit status. */
 export function run<Args extends unknown[]>(
   action: (context: Context, ...args: Args) => Promise<number | undefined>,
@@ -66,14 +75,14 @@ export function run<Args extends unknown[]>(
   return async (...all) => {
     const command = all.at(-1) as Command;
     const args = all.slice(0, -1) as unknown as Args;
-    const closers: (() => Promise<unknown>)[] = [];
+    const opened: Opened = { closers: [] };
     try {
-      const context = await openContext(command.optsWithGlobals<GlobalOptions>(), closers);
+      const context = await openContext(command.optsWithGlobals<GlobalOptions>(), opened);
       process.exitCode = (await action(context, ...args)) ?? EXIT.ok;
     } catch (error) {
-      process.exitCode = report(error);
+      process.exitCode = report(error, opened.database);
     } finally {
-      await closeAll(closers);
+      await closeAll(opened.closers);
       // A handler that hears no signal, a socket that a module forgot: nothing keeps an ended command alive. Unreferenced,
       // so that one that is done ends at once.
       setTimeout(() => process.exit(), 500).unref();
@@ -86,8 +95,9 @@ async function closeAll(closers: readonly (() => Promise<unknown>)[]): Promise<v
   await within(Promise.allSettled(closers.map((close) => close())), 2_000).catch(() => undefined);
 }
 
-async function openContext(options: GlobalOptions, closers: (() => Promise<unknown>)[]): Promise<Context> {
-  const { config, directory } = await loadConfig(options.config);
+async function openContext(options: GlobalOptions, opened: Opened): Promise<Context> {
+  const loaded = await loadConfig(options.config);
+  const { config, directory } = loaded;
   const schema = options.schema ?? config.schema ?? DEFAULT_SCHEMA;
   const store = createStore(schema);
   const asked = process.env['UNBROKER_LOG_LEVEL'] || undefined;
@@ -97,19 +107,21 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
   let pool: pg.Pool | undefined;
   const openPool = (max = 4): pg.Pool => {
     if (pool === undefined) {
-      const url = databaseUrl(config);
+      const url = databaseUrl(loaded);
+      opened.database = databasePlace(url);
       if (isOpenToReaders(url))
         log.warn(
           {},
           'sslmode=disable: the way to the database, password and payloads, can be read by others',
         );
       pool = createPool(url, max, log);
-      closers.push(() => (pool as pg.Pool).end());
+      opened.closers.push(() => (pool as pg.Pool).end());
     }
     return pool;
   };
   return {
     config,
+    configSeen: configSeen(loaded),
     directory,
     schema,
     store,
@@ -121,9 +133,9 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
       await checkSchema(opened, schema);
       return opened;
     },
-    listenUrl: () => listenUrl(config),
+    listenUrl: () => listenUrl(loaded),
     async listen() {
-      const connectionString = listenUrl(config);
+      const connectionString = listenUrl(loaded);
       const client = new pg.Client({
         connectionString,
         connectionTimeoutMillis: 5_000,
@@ -136,7 +148,8 @@ async function openContext(options: GlobalOptions, closers: (() => Promise<unkno
       return client;
     },
     hasAmqpUrl: () => Boolean(process.env[config.amqpUrlEnv ?? 'AMQP_URL']),
-    amqpUrl: () => urlFrom(config.amqpUrlEnv ?? 'AMQP_URL', ['amqp:', 'amqps:'], 'amqp', 'amqp://localhost'),
+    amqpUrl: () =>
+      urlFrom(config.amqpUrlEnv ?? 'AMQP_URL', ['amqp:', 'amqps:'], 'amqp', 'amqp://localhost', loaded),
   };
 }
 
@@ -157,14 +170,17 @@ export function createPool(connectionString: string, max: number, log: Log): pg.
   return pool;
 }
 
-function listenUrl(config: Config): string {
-  return process.env['DATABASE_DIRECT_URL'] ? databaseUrlOf('DATABASE_DIRECT_URL') : databaseUrl(config);
+function listenUrl(loaded: Loaded): string {
+  return process.env['DATABASE_DIRECT_URL']
+    ? databaseUrlOf('DATABASE_DIRECT_URL', loaded)
+    : databaseUrl(loaded);
 }
 
-const databaseUrl = (config: Config): string => databaseUrlOf(config.databaseUrlEnv ?? 'DATABASE_URL');
+const databaseUrl = (loaded: Loaded): string =>
+  databaseUrlOf(loaded.config.databaseUrlEnv ?? 'DATABASE_URL', loaded);
 
-function databaseUrlOf(name: string): string {
-  const url = urlFrom(name, ['postgres:', 'postgresql:'], 'database', 'postgres://localhost/app');
+function databaseUrlOf(name: string, loaded: Loaded): string {
+  const url = urlFrom(name, ['postgres:', 'postgresql:'], 'database', 'postgres://localhost/app', loaded);
   checkTlsFiles(new URL(url).searchParams, name);
   return withTlsModeNamed(url);
 }
@@ -199,12 +215,13 @@ function urlFrom(
   protocols: readonly string[],
   what: 'database' | 'amqp',
   example: string,
+  loaded: Loaded,
 ): string {
   const called = what === 'amqp' ? 'AMQP' : what;
   const value = process.env[name];
   if (value === undefined || value === '') {
     throw new UnbrokerError(`${what}-url-missing`, `The ${called} URL is not set`, {
-      hint: `Set ${name}, for example ${name}=${example}`,
+      hint: `Set ${name}, for example ${name}=${example}. ${configSeen(loaded)}`,
       exitStatus: EXIT.badInput,
     });
   }
@@ -231,13 +248,26 @@ function isUrl(value: string, protocols: readonly string[]): boolean {
   }
 }
 
+interface Loaded {
+  readonly config: Config;
+  readonly directory: string;
+  /** Null without a file. */
+  readonly path: string | null;
+}
+
+/** In another folder than was meant nothing says so: without a file everything has its default. */
+const configSeen = ({ path, directory }: Loaded): string =>
+  path === null
+    ? `No config was read: there is no unbroker.config.ts (.mts, .js, .mjs, .json) in ${directory}, and --config names none.`
+    : `The config that was read is ${path}.`;
+
 /** Loads the config through jiti (Node 20 cannot import TypeScript). No file is fine unless one was named. */
-async function loadConfig(named: string | undefined): Promise<{ config: Config; directory: string }> {
+async function loadConfig(named: string | undefined): Promise<Loaded> {
   const path =
     named === undefined
       ? CONFIG_NAMES.map((name) => resolve(name)).find((name) => existsSync(name))
       : resolve(named);
-  if (path === undefined) return { config: {}, directory: process.cwd() };
+  if (path === undefined) return { config: {}, directory: process.cwd(), path: null };
   let loaded: unknown;
   try {
     const link = lstatSync(path);
@@ -256,5 +286,5 @@ async function loadConfig(named: string | undefined): Promise<{ config: Config; 
       cause: error,
     });
   }
-  return { config: checkConfig(loaded), directory: dirname(path) };
+  return { config: checkConfig(loaded), directory: dirname(path), path };
 }

@@ -10,10 +10,10 @@ import { printable, withoutSecrets } from './printable.js';
 
 /**
  * Prints the error's line on stderr and answers its exit status. With --json whoever reads stdout gets it, too:
- * `{ error: { code, message, hint } }`.
+ * `{ error: { code, message, hint } }`. `database`: which one was asked, as `localhost:5432/app`.
  */
-export function report(error: unknown): ExitStatus {
-  const known = translate(error);
+export function report(error: unknown, database?: string): ExitStatus {
+  const known = translate(error, database);
   const { code, message, hint } = known;
   process.stderr.write(`unbroker: ${shown(known.line)} [${code}]\n`);
   if (asksForJson(process.argv) && code !== 'answer-unwritten')
@@ -51,25 +51,35 @@ export function uncaught(error: unknown): UnbrokerError {
   );
 }
 
-/** Where it was looked for, as Node says: an address or a name, a port, a socket's path. Not the URL, which has a password. */
-function serverOf(error: unknown): string {
-  const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
-  const { address, port, hostname } = Object(first) as {
+/**
+ * Where it was looked for, as Node says: an address or a name, a port, a socket's path; each address of a name that has several.
+ * Of what says none, the database. Not the URL, which has a password.
+ */
+function serverOf(error: unknown, database: string | undefined): string {
+  const all: readonly unknown[] = error instanceof AggregateError ? error.errors : [error];
+  const addresses = new Set(all.map(addressOf).filter((address) => address !== undefined));
+  if (addresses.size > 0) return `The server ${[...addresses].slice(0, 4).join(' or ')}`;
+  return database === undefined ? 'The server' : `The server of the database ${database}`;
+}
+
+function addressOf(error: unknown): string | undefined {
+  const { address, port, hostname } = Object(error) as {
     address?: unknown;
     port?: unknown;
     hostname?: unknown;
   };
   const host = typeof address === 'string' ? address : hostname;
-  if (typeof host !== 'string') return 'The server';
-  if (typeof port !== 'number') return `The server ${host}`;
-  return `The server ${host.includes(':') ? `[${host}]` : host}:${port}`;
+  if (typeof host !== 'string') return undefined;
+  if (typeof port !== 'number') return host;
+  return `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 interface Known {
   /** SQLSTATE or a Node error code. */
   readonly codes: readonly string[];
   readonly message?: RegExp;
-  readonly error: (code: string, cause: unknown) => UnbrokerError;
+  /** `database`: `The database`, with its place where that is known. */
+  readonly error: (code: string, cause: unknown, database: string, place?: string) => UnbrokerError;
 }
 
 const KNOWN: readonly Known[] = [
@@ -88,31 +98,31 @@ const KNOWN: readonly Known[] = [
       // 57P: the server is starting, stopping or has crashed.
       .concat(['EAI_AGAIN', 'ENOENT', '57P01', '57P02', '57P03']),
     message: /timeout exceeded when trying to connect|Connection terminated/,
-    error: (code, cause) =>
-      new UnbrokerError('server-unreachable', `${serverOf(cause)} does not answer (${code || 'timeout'})`, {
-        hint: 'Check host and port in DATABASE_URL or AMQP_URL and that the server runs.',
-        cause,
-      }),
-  },
-  {
-    codes: [],
-    message: /no pg_hba\.conf entry .*(?:no encryption|SSL off)/,
-    error: (_code, cause) =>
+    error: (code, cause, _database, place) =>
       new UnbrokerError(
-        'database-login-refused',
-        'The database takes no login from here without encryption',
+        'server-unreachable',
+        `${serverOf(cause, place)} does not answer (${code || 'timeout'})`,
         {
-          hint: 'Add sslmode=verify-full to DATABASE_URL, or a line for this host to pg_hba.conf.',
-          exitStatus: EXIT.badInput,
+          hint: 'Check host and port in DATABASE_URL or AMQP_URL and that the server runs.',
           cause,
         },
       ),
   },
   {
     codes: [],
+    message: /no pg_hba\.conf entry .*(?:no encryption|SSL off)/,
+    error: (_code, cause, database) =>
+      new UnbrokerError('database-login-refused', `${database} takes no login from here without encryption`, {
+        hint: 'Add sslmode=verify-full to DATABASE_URL, or a line for this host to pg_hba.conf.',
+        exitStatus: EXIT.badInput,
+        cause,
+      }),
+  },
+  {
+    codes: [],
     message: /no pg_hba\.conf entry/,
-    error: (_code, cause) =>
-      new UnbrokerError('database-login-refused', 'The database takes no login of this user from here', {
+    error: (_code, cause, database) =>
+      new UnbrokerError('database-login-refused', `${database} takes no login of this user from here`, {
         hint: 'Check user and database in DATABASE_URL, or add a line for this host to pg_hba.conf.',
         exitStatus: EXIT.badInput,
         cause,
@@ -121,8 +131,8 @@ const KNOWN: readonly Known[] = [
   {
     codes: ['28P01', '28000'],
     message: /SASL|password must be a string/,
-    error: (_code, cause) =>
-      new UnbrokerError('database-login-refused', 'The database refused the login', {
+    error: (_code, cause, database) =>
+      new UnbrokerError('database-login-refused', `${database} refused the login`, {
         hint: 'Check user and password in DATABASE_URL.',
         exitStatus: EXIT.badInput,
         cause,
@@ -130,8 +140,8 @@ const KNOWN: readonly Known[] = [
   },
   {
     codes: ['3D000'],
-    error: (_code, cause) =>
-      new UnbrokerError('database-missing', 'The database does not exist', {
+    error: (_code, cause, database) =>
+      new UnbrokerError('database-missing', `${database} does not exist`, {
         hint: 'Create it with createdb, or correct the name in DATABASE_URL.',
         exitStatus: EXIT.badInput,
         cause,
@@ -147,16 +157,16 @@ const KNOWN: readonly Known[] = [
   },
   {
     codes: ['25006'],
-    error: (_code, cause) =>
-      new UnbrokerError('database-read-only', 'The database takes no writes', {
+    error: (_code, cause, database) =>
+      new UnbrokerError('database-read-only', `${database} takes no writes`, {
         hint: 'It may be a standby: point DATABASE_URL at the primary.',
         cause,
       }),
   },
   {
     codes: ['53300'],
-    error: (_code, cause) =>
-      new UnbrokerError('database-full', 'The database has no connection left', {
+    error: (_code, cause, database) =>
+      new UnbrokerError('database-full', `${database} has no connection left`, {
         hint: 'End idle clients, raise max_connections, or put a pooler in between.',
         cause,
       }),
@@ -211,8 +221,8 @@ function tlsError(error: unknown): UnbrokerError | null {
   return tlsRefused(failure.what, hint, error);
 }
 
-/** Foreign errors as ours. */
-export function translate(error: unknown): UnbrokerError {
+/** Foreign errors as ours. `place`: of the database that was asked. */
+export function translate(error: unknown, place?: string): UnbrokerError {
   if (error instanceof UnbrokerError) return error;
   const first: unknown = error instanceof AggregateError ? error.errors[0] : error;
   const tls = tlsError(first);
@@ -222,7 +232,8 @@ export function translate(error: unknown): UnbrokerError {
   // A file that is missing is no server; a socket that is missing is.
   const isFile = code === 'ENOENT' && (first as { syscall?: unknown }).syscall !== 'connect';
   const known = KNOWN.find((k) => (!isFile && k.codes.includes(code)) || k.message?.test(message));
-  if (known !== undefined) return known.error(code, error);
+  const database = place === undefined ? 'The database' : `The database ${place}`;
+  if (known !== undefined) return known.error(code, error, database, place);
   const name = first instanceof Error ? first.name : typeof first;
   return new UnbrokerError('unexpected', `Something unexpected failed (${name}${code ? ` ${code}` : ''})`, {
     hint: 'Run again with UNBROKER_LOG_LEVEL=debug to see where.',

@@ -172,7 +172,7 @@ async function loadHandlers(context: Context): Promise<Record<string, Handler>> 
   }
   if (Object.keys(handlers).length === 0) {
     throw new UnbrokerError('handlers-missing', 'There is no handler to work with', {
-      hint: 'Name a module in the config: handlers: "./handlers.ts", whose default export maps kinds to functions; or serve relay.http (notify: {} in the config), relay.amqp (AMQP_URL).',
+      hint: `Name a module in the config: handlers: "./handlers.ts", whose default export maps kinds to functions; or serve relay.http (notify: {} in the config), relay.amqp (AMQP_URL). ${context.configSeen}`,
       exitStatus: EXIT.badInput,
     });
   }

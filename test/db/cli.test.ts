@@ -177,7 +177,7 @@ describe.concurrent('values', () => {
 
 describe.concurrent('the database', () => {
   test.for<[string, string, number, string, RegExp | string]>([
-    ['no URL', '', 2, 'database-url-missing', 'Set DATABASE_URL'],
+    ['no URL', '', 2, 'database-url-missing', /Set DATABASE_URL.*No config was read: .* in \//],
     ['no URL at all', CANARY, 2, 'database-url-invalid', 'postgres://user:password@host'],
     ['another protocol', `mysql://u:${CANARY}@h/d`, 2, 'database-url-invalid', 'postgres://'],
     [
@@ -294,6 +294,7 @@ describe.concurrent('the database', () => {
       ),
     ]);
     expectRefusal(missing, 2, 'database-missing', 'createdb');
+    expect(missing.stderr).toContain(`The database ${new URL(db.url).host}/nosuch does not exist`);
     expectRefusal(role, 2, 'database-login-refused', 'Check user and password');
     expectRefusal(tls, 2, 'tls-refused', 'sslmode');
   });

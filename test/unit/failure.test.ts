@@ -1,5 +1,6 @@
 /** What drivers' errors become: a code, a status, a line without secrets. */
 import { afterEach, describe, expect, test, vi } from 'vitest';
+import { databasePlace } from '../../src/cli/database-place.js';
 import { asksForJson, report, translate } from '../../src/cli/failure.js';
 import { UnbrokerError } from '../../src/errors.js';
 
@@ -18,8 +19,33 @@ test('a server that does not answer is named by its address, without a URL', () 
     Object.assign(withCode('ECONNREFUSED'), { address, port: 1 }),
   );
   expect(translate(new AggregateError(both)).message).toBe(
-    'The server [::1]:1 does not answer (ECONNREFUSED)',
+    'The server [::1]:1 or 127.0.0.1:1 does not answer (ECONNREFUSED)',
   );
+});
+
+test.each([
+  ['postgres://u:secret@db.internal:6432/app?sslmode=disable', 'db.internal:6432/app'],
+  ['postgres://localhost', 'localhost:5432'],
+  ['postgres:///app', 'localhost:5432/app'],
+  ['postgres://u:secret@[::1]/my%20app', '[::1]:5432/my app'],
+  ['postgres://%2Fvar%2Frun/app', '/var/run:5432/app'],
+  ['postgres:///app?host=/var/run', '/var/run:5432/app'],
+])('%s leads to %s, without user and password', (url, place) => {
+  expect(databasePlace(url)).toBe(place);
+});
+
+test.each<[string, Error, string]>([
+  ['a login', withCode('28P01'), 'The database h:5432/d refused the login'],
+  ['a name', withCode('3D000'), 'The database h:5432/d does not exist'],
+  ['too many', withCode('53300'), 'The database h:5432/d has no connection left'],
+  [
+    'silence',
+    new Error('timeout exceeded when trying to connect'),
+    'The server of the database h:5432/d does not answer (timeout)',
+  ],
+  ['a start', withCode('57P03'), 'The server of the database h:5432/d does not answer (57P03)'],
+])('which database it was: %s', (_what, error, message) => {
+  expect(translate(error, 'h:5432/d').message).toBe(message);
 });
 
 describe('foreign errors', () => {
