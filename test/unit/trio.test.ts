@@ -12,6 +12,7 @@ import {
   type ShimJob,
   type ShimResponse,
 } from '../../src/shims/contract.js';
+import { lastError, withoutPlaces } from '../../src/shims/trio/common.js';
 import { notificationContract } from '../../src/shims/trio/notification.js';
 import { retryContract } from '../../src/shims/trio/retry.js';
 import { schedulingContract } from '../../src/shims/trio/scheduling.js';
@@ -439,5 +440,28 @@ describe('retries', () => {
     const answer = JSON.parse(body ?? '') as { items: unknown[]; total: number };
     expect(answer.total).toBe(3);
     expect(answer.items[0]).toMatchObject(wanted);
+  });
+});
+
+describe('a row’s message, as a client of the door is told it', () => {
+  it.each([
+    ['fetch failed: connect ECONNREFUSED 10.0.0.7:8080', 'fetch failed: connect ECONNREFUSED'],
+    [
+      'all failed: connect ECONNREFUSED ::1:5432; connect ECONNREFUSED 127.0.0.1:5432',
+      'all failed: connect ECONNREFUSED; connect ECONNREFUSED',
+    ],
+    ['getaddrinfo ENOTFOUND db.internal: it is away', 'getaddrinfo ENOTFOUND: it is away'],
+    ['connect ENOENT /var/run/app/.s.PGSQL.5432', 'connect ENOENT'],
+    [
+      'Connect Timeout Error (attempted addresses: 10.0.0.1:443, 10.0.0.2:443, timeout: 1000ms)',
+      'Connect Timeout Error (attempted addresses: (address), (address), timeout: 1000ms)',
+    ],
+    ['HTTP 503 from bills.example.org', 'HTTP 503 from bills.example.org'],
+    ['ERROR 4711 of version 1.2.3: EMAIL is missing', 'ERROR 4711 of version 1.2.3: EMAIL is missing'],
+  ])('%s', (message, told) => {
+    expect(withoutPlaces(message)).toBe(told);
+    const errors = [{ at: '2026-01-02T03:04:05Z', attempt: 1, name: 'Error', message }];
+    expect(lastError({ state: 'dead', errors } as unknown as Job)).toBe(told);
+    expect(lastError({ state: 'done', errors } as unknown as Job)).toBeNull();
   });
 });

@@ -77,9 +77,22 @@ export function headerText(job: Pick<Job, 'headers'>, ...path: readonly string[]
   return typeof value === 'string' ? value : undefined;
 }
 
-/** The last failure's message; null once it worked. */
+/** The last failure's message, as clients are told it; null once it worked. */
 export function lastError(job: Job): string | null {
-  return job.state === 'done' ? null : (job.errors.at(-1)?.message ?? null);
+  const message = job.state === 'done' ? undefined : job.errors.at(-1)?.message;
+  return message === undefined ? null : withoutPlaces(message);
+}
+
+/** As a socket of Node's fails: `connect ECONNREFUSED 10.0.0.7:5432`, `getaddrinfo ENOTFOUND db.internal`. */
+const PLACE_AFTER_CODE = /\b((?:connect|getaddrinfo|bind|send|query[A-Z]\w*) E[A-Z_]+) [^\s;]*[^\s:;,]/g;
+const IPV4 = /\b\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5})?\b/g;
+
+/**
+ * A row's message has those of its causes, for whoever may read the table: where a server inside is reached. A client of a door is
+ * told what failed, not where.
+ */
+export function withoutPlaces(message: string): string {
+  return message.replace(PLACE_AFTER_CODE, '$1').replace(IPV4, '(address)');
 }
 
 /** When the row last changed, as far as it says. */

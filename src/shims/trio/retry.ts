@@ -17,7 +17,17 @@ import {
   type ShimJob,
 } from '../contract.js';
 import { type Fields, objectOf as fieldsOf, invalid, limitOf, queryOf } from '../fields.js';
-import { headerOf, headerText, lastError, listText, sentText, text, time, trioErrors } from './common.js';
+import {
+  headerOf,
+  headerText,
+  lastError,
+  listText,
+  sentText,
+  text,
+  time,
+  trioErrors,
+  withoutPlaces,
+} from './common.js';
 import { deadLetterRoutes } from './dead-letters.js';
 import { retryDescribed } from './described-retry.js';
 import { type Policy, readPolicy } from './policy.js';
@@ -153,7 +163,11 @@ function attemptsOf(job: Job): readonly { attempt: number; at: string; error: st
   const before = headerOf(job, 'attempt');
   const failed = job.errors
     .filter(({ attempt }) => typeof before !== 'number' || attempt > before)
-    .map(({ attempt, at, message }) => ({ attempt, at: new Date(at).toISOString(), error: message }));
+    .map(({ attempt, at, message }) => ({
+      attempt,
+      at: new Date(at).toISOString(),
+      error: withoutPlaces(message),
+    }));
   if (job.state !== 'done' || job.finishedAt === null) return failed;
   return [...failed, { attempt: job.attempts, at: job.finishedAt.toISOString(), error: null }];
 }
