@@ -42,7 +42,8 @@ export function jobsCommand(): Command {
     const command = withFilter(
       jobs.command(name).description(description).argument('[ids...]', `at most ${MAX_IDS}; or a filter`),
     );
-    if (name === 'retry') command.option('--attempts <n>', 'starts allowed from here', '1');
+    if (name === 'retry')
+      command.option('--attempts <n>', 'more starts at least; those that a job had left stay', '1');
     command.action(run(act));
   }
   jobs

@@ -149,7 +149,7 @@ where j.id = $1 and j.state in ('ready', 'dead') and j.cron is null
 returning j.id::text`,
 
     /**
-     * dead or cancelled -> ready, now, with $2 more starts allowed. An operator's act, fenced by state. Who retries
+     * dead or cancelled -> ready, now, with at least $2 more starts allowed. An operator's act, fenced by state. Who retries
      * vouches for an effect that was begun and never confirmed: `unconfirmed` leaves the progress.
      */
     operatorRetry: `
