@@ -19,6 +19,7 @@ import {
   type Queryable,
 } from './jobs/job.js';
 import { type CheckedKind, checkPayload, type Kind, type KindJob } from './jobs/kind.js';
+import { checkJson, tooLarge } from './jobs/payload-json.js';
 import { Prepared } from './jobs/prepared.js';
 import { parseRetryPolicy } from './jobs/retry.js';
 import { DEFAULT_SCHEMA } from './jobs/schema-name.js';
@@ -185,11 +186,6 @@ function payloadTextOf(payload: unknown = null): string {
   return text;
 }
 
-const tooLarge = (name: string): TypeError =>
-  new TypeError(
-    `${name} is larger than ${LIMITS.payloadBytes} bytes; store the data elsewhere and enqueue its key`,
-  );
-
 /** All that a job may have; `satisfies` keeps the list whole. */
 const OPTIONS = {
   ...{ kind: true, payload: true, priority: true, runAt: true, delayMs: true, maxAttempts: true },
@@ -263,61 +259,3 @@ function checkInteger(name: string, value: unknown, min: number, max: number): v
     throw new TypeError(`${name} must be a whole number from ${min} to ${max}`);
   }
 }
-
-/** Refuses what JSON.stringify would change or drop. A property that is undefined is left out, as everywhere. */
-function checkJson(root: unknown, name: string): void {
-  bytesLeft = LIMITS.payloadBytes + 1;
-  checkPart(root, name, 0);
-}
-
-/**
- * Of what the text will need at least: a value and what stands behind it, a text's quotes. An object that is in it twice is
- * written twice, and one that has itself twice forty levels deep would be walked until the end of days.
- */
-let bytesLeft = 0;
-
-function checkPart(root: unknown, name: string, depth: number): void {
-  bytesLeft -= typeof root === 'string' ? root.length + 3 : 2;
-  if (bytesLeft < 0) throw tooLarge(name);
-  switch (typeof root) {
-    case 'string':
-      if (!isStorable(root))
-        throw new TypeError(`${name} holds NUL or a lone surrogate, which jsonb refuses`);
-      return;
-    case 'number':
-      if (!Number.isFinite(root)) throw new TypeError(`${name} holds NaN or Infinity, which JSON cannot`);
-      return;
-    case 'boolean':
-      return;
-    case 'object':
-      break;
-    default:
-      throw new TypeError(
-        `${name} holds ${root === undefined ? 'undefined' : `a ${typeof root}`}, which JSON cannot`,
-      );
-  }
-  if (root === null) return;
-  // A cycle ends here too: it is deeper than any limit.
-  if (depth >= LIMITS.payloadDepth)
-    throw new TypeError(`${name} is nested deeper than ${LIMITS.payloadDepth} or cyclic`);
-  if (Array.isArray(root) && !hasOwnJson(root)) {
-    for (const item of root) checkPart(item, name, depth + 1);
-    return;
-  }
-  // A class instance is fine (its own fields are data); a Date, Map, Promise, Buffer or anything with its own idea of
-  // JSON is not: what a handler would get is not what the caller passed.
-  const tag = Object.prototype.toString.call(root);
-  if (tag !== '[object Object]' || hasOwnJson(root)) {
-    throw new TypeError(
-      `${name} holds a ${root.constructor?.name ?? tag}; convert it to plain JSON data first`,
-    );
-  }
-  for (const key of Object.keys(root)) {
-    if (!isStorable(key))
-      throw new TypeError(`${name} has a key with NUL or a lone surrogate, which jsonb refuses`);
-    const value = (root as Record<string, unknown>)[key];
-    if (value !== undefined) checkPart(value, name, depth + 1);
-  }
-}
-
-const hasOwnJson = (value: object): boolean => typeof (value as { toJSON?: unknown }).toJSON === 'function';

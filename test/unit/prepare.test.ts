@@ -89,6 +89,33 @@ describe('payloads', () => {
     expect(() => prepare({ kind: 'k', headers: { x: payload } as never })).toThrow(TypeError);
   });
 
+  test.each<[unknown, string]>([
+    [new Date(), 'payload holds a Date; convert it to plain JSON data first'],
+    [{ a: 1, b: undefined, items: [1, { at: new Date() }] }, 'payload.items.1.at holds a Date; convert it'],
+    [{ list: [1, undefined] }, 'payload.list.1 holds undefined, which JSON cannot'],
+    [{ list: new Array(2) }, 'payload.list.0 holds undefined'],
+    [{ fine: {}, of: { 'a\u0000': 1n, b: 1n } }, 'payload.of has a key with NUL'],
+    [{ of: { a: 1n, 'b\u0000': 1 } }, 'payload.of.a holds a bigint'],
+    [{ m: new Map([['k', 1n]]) }, 'payload.m holds a Map'],
+    [{ [`${'x'.repeat(200)}`]: 1n }, `payload.${'x'.repeat(92)} holds a bigint`],
+    [{ cyclic }, 'payload is nested deeper than 64 or cyclic'],
+  ])('what does not fit is named with its place', (payload, message) => {
+    expect(() => prepare({ kind: 'k', payload })).toThrow(
+      expect.objectContaining({ name: 'TypeError', message: expect.stringContaining(message) }),
+    );
+  });
+
+  test('a class with accessors and private fields: its own fields, and nothing else', () => {
+    class Price {
+      readonly #secret = 1;
+      readonly net = 2;
+      get gross(): number {
+        return this.net + this.#secret;
+      }
+    }
+    expect(prepare({ kind: 'k', payload: { price: new Price() } }).payloadText).toBe('{"price":{"net":2}}');
+  });
+
   test('property: any JSON comes out of its text as it went in', () => {
     fc.assert(
       fc.property(fc.jsonValue({ stringUnit: 'binary' }), (payload) => {
