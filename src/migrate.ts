@@ -158,7 +158,7 @@ export async function checkSchema(db: Queryable, schema: string = DEFAULT_SCHEMA
   const version = await currentVersion(db, s);
   refuseNewer(version, newest, schema);
   if (version === newest) return;
-  if (version === 0) throw schemaMissing(schema);
+  if (version === 0) throw schemaMissing(schema, '--schema, or schema in the config');
   const missing = MIGRATION_NAMES.slice(version);
   const names = missing.length === 1 ? `${missing[0]}` : `${missing[0]} to ${missing.at(-1)}`;
   throw new UnbrokerError(

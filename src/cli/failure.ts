@@ -167,7 +167,7 @@ const KNOWN: readonly Known[] = [
     codes: ['53300'],
     error: (_code, cause, database) =>
       new UnbrokerError('database-full', `${database} has no connection left`, {
-        hint: 'End idle clients, raise max_connections, or put a pooler in between.',
+        hint: 'End idle clients, raise max_connections or the limit of the role, or put a pooler in between.',
         cause,
       }),
   },

@@ -76,7 +76,7 @@ export function behind(error: unknown, schema: string, deed: Deed): unknown {
   const isMissing =
     (codeOf(error) === '3F000' && text.includes(`"${schema}"`)) ||
     (codeOf(error) === '42P01' && text.includes(`"${schema}.jobs"`));
-  if (isMissing) return schemaMissing(schema, error);
+  if (isMissing) return schemaMissing(schema, 'createEnqueue(schema), createSchedules(schema)', error);
   if (codeOf(error) !== '42501' || !namesOurs(text, schema)) return error;
   return new UnbrokerError(
     'permission-denied',
@@ -88,9 +88,10 @@ export function behind(error: unknown, schema: string, deed: Deed): unknown {
   );
 }
 
-export function schemaMissing(schema: string, cause?: unknown): UnbrokerError {
+/** `named`: how another schema is named where it was looked for. */
+export function schemaMissing(schema: string, named: string, cause?: unknown): UnbrokerError {
   return new UnbrokerError('schema-missing', `Schema ${schema} has no jobs table yet`, {
-    hint: 'Run: unbroker migrate. If it is in another schema, name that: --schema, or schema in the config; in code createEnqueue(schema) and the like.',
+    hint: `Run: unbroker migrate. If it is in another schema, name that: ${named}.`,
     exitStatus: EXIT.badInput,
     cause,
   });
