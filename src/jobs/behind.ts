@@ -53,6 +53,12 @@ export function missedBy(error: unknown, schema?: string): string | null {
   return null;
 }
 
+/** Nothing was migrated there: told of whichever schema. */
+export function isSchemaMissing(error: unknown): boolean {
+  const text = error instanceof Error ? error.message : '';
+  return codeOf(error) === '3F000' || (codeOf(error) === '42P01' && /"[a-z0-9_]+\.jobs"/.test(text));
+}
+
 /** What was to be done in a schema, and which roles of `unbroker roles` may. */
 export interface Deed {
   readonly what: string;

@@ -2,7 +2,7 @@
  * What a worker's log says of an error of the database: what it means, and the next step, told by its SQLSTATE alone. A server's
  * own message may quote a payload, and is in whatever language its lc_messages says. Each cause is said once a minute.
  */
-import { missedBy, UPGRADE_HINT } from './behind.js';
+import { isSchemaMissing, missedBy, UPGRADE_HINT } from './behind.js';
 import { codeOf, isConflict } from './sqlstate.js';
 import { TAKES_NO_WRITES, WHERE_IT_DOES } from './writable.js';
 
@@ -37,6 +37,11 @@ const MEANINGS: Readonly<Record<string, readonly [meaning: string, next: string]
   '57P03': ['the database is starting or stopping', 'Look at its log if that is not meant'],
 };
 
+const NOT_MIGRATED = [
+  'the schema has no jobs table',
+  'Run: unbroker migrate, or give the worker the schema that has it',
+] as const;
+const AWAY = ['the database did not answer', 'Look whether its server runs, and at host and port'] as const;
 const LOGIN_REFUSED = ['the database refused the login', 'Check user and password in DATABASE_URL'] as const;
 
 export function sayingOf(error: unknown): Saying {
@@ -51,8 +56,10 @@ export function sayingOf(error: unknown): Saying {
 function meaningOf(code: string, error: unknown): readonly [string, string] | undefined {
   const known = MEANINGS[code];
   if (known !== undefined) return known;
-  // A function, table, column or schema that is not there.
-  if (/^(42883|42P01|42703|3F000)$/.test(code)) {
+  if (/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN)$/.test(code)) return AWAY;
+  if (isSchemaMissing(error)) return NOT_MIGRATED;
+  // A function, table or column that is not there.
+  if (/^(42883|42P01|42703)$/.test(code)) {
     const missed = missedBy(error);
     const what = missed === null ? '' : `: it has no ${missed}`;
     return [`the schema is older than this package${what}`, UPGRADE_HINT];

@@ -553,6 +553,8 @@ describe('waiting', () => {
       ['25006', /takes no writes.*DATABASE_URL/],
       ['42883', /schema is older .* Run: unbroker migrate/],
       ['42501', /Run: unbroker roles/],
+      ['3F000', /no jobs table; trying again\. Run: unbroker migrate, or give the worker the schema/],
+      ['ECONNREFUSED', /did not answer; trying again\. Look whether its server runs/],
       ['XX001', /refused a statement.*XX001/],
       ['ECONNRESET', /^the database did not answer; trying again$/],
     ];
@@ -576,6 +578,14 @@ describe('waiting', () => {
     await until('all work again', () => refused.every(({ recovered }) => recovered()));
     for (const { line, said } of refused) expect(said).toEqual([expect.stringMatching(line)]);
     expect(JSON.stringify(refused)).not.toContain('private');
+  });
+
+  test('a schema that nobody migrated: said, with the next step', async () => {
+    const said: string[] = [];
+    const say = (_: unknown, text: string) => said.push(text);
+    work({ schema: 'nobodys', handlers: { a: () => 1 }, log: { ...SILENT, warn: say, error: say } });
+    await until('it is said', () => said.length > 0);
+    expect(said[0]).toMatch(/^the schema has no jobs table; trying again\. Run: unbroker migrate/);
   });
 
   test('start() twice is one worker; ready says whether the database answers', async () => {
