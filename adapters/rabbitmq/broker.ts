@@ -114,7 +114,7 @@ export async function connectBroker(url: string, options: ConnectOptions = {}): 
       },
     );
   } catch (error) {
-    throw connectError(error, target.hostname);
+    throw connectError(error, placeOf(target));
   }
   model.on('blocked', (reason) => onBlocked?.(String(reason)));
   model.on('unblocked', () => onBlocked?.(null));
@@ -386,11 +386,16 @@ export function managementUrlOf(url: string): string {
     : `http://${credentials}@${host}:15672`;
 }
 
-function connectError(error: unknown, host: string): UnbrokerError {
+/** `localhost:5672`, without user and password. */
+function placeOf({ protocol, hostname, port = protocol === 'amqps' ? 5671 : 5672 }: ConnectTarget): string {
+  return `${hostname.includes(':') ? `[${hostname}]` : hostname}:${port}`;
+}
+
+function connectError(error: unknown, place: string): UnbrokerError {
   const text = error instanceof Error ? error.message : '';
   const code = (error as { code?: unknown }).code;
   if (/ACCESS_REFUSED|access to vhost|NOT_ALLOWED|40[23]|530/.test(text)) {
-    return new UnbrokerError('amqp-refused', `The broker at ${host} refused the login or the virtual host`, {
+    return new UnbrokerError('amqp-refused', `The broker at ${place} refused the login or the virtual host`, {
       hint: 'Check user, password and vhost in AMQP_URL.',
       exitStatus: EXIT.badInput,
       cause: error,
@@ -399,15 +404,21 @@ function connectError(error: unknown, host: string): UnbrokerError {
   const tls = tlsFailure(error);
   // A broker that is starting may break off a handshake: that can heal. A certificate does not change by itself.
   if (tls !== null && tls.kind !== 'handshake') {
-    return new UnbrokerError('tls-refused', `No encrypted connection to the broker at ${host}: ${tls.what}`, {
-      hint:
-        tls.kind === 'plain' ? 'Name its TLS port (5671 as a rule) in AMQP_URL, or write amqp://.' : tls.hint,
-      exitStatus: EXIT.badInput,
-      cause: error,
-    });
+    return new UnbrokerError(
+      'tls-refused',
+      `No encrypted connection to the broker at ${place}: ${tls.what}`,
+      {
+        hint:
+          tls.kind === 'plain'
+            ? 'Name its TLS port (5671 as a rule) in AMQP_URL, or write amqp://.'
+            : tls.hint,
+        exitStatus: EXIT.badInput,
+        cause: error,
+      },
+    );
   }
   const detail = tls?.what ?? (typeof code === 'string' ? code : 'no AMQP answer');
-  return new UnbrokerError('amqp-unreachable', `The broker at ${host} cannot be reached (${detail})`, {
+  return new UnbrokerError('amqp-unreachable', `The broker at ${place} cannot be reached (${detail})`, {
     hint: 'Check that it runs and that AMQP_URL names it; what was imported so far is safe, run again to go on.',
     cause: error,
   });

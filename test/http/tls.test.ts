@@ -69,7 +69,7 @@ describe('a connection that cannot be encrypted', () => {
     );
     expect(failed).toMatchObject({ code: 'tls-refused', exitStatus: 2 });
     const { line } = failed as { line: string };
-    expect(line).toContain(`No encrypted connection to the broker at 127.0.0.1: ${what}`);
+    expect(line).toContain(`No encrypted connection to the broker at 127.0.0.1:${ports[server]}: ${what}`);
     expect(line).toMatch(server === 'plain' ? /AMQP_URL/ : /NODE_EXTRA_CA_CERTS/);
     expect(line).not.toContain('canary');
   });
