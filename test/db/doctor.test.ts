@@ -330,10 +330,10 @@ describe('the command', () => {
     const { findings } = JSON.parse(none.stdout) as { findings: Finding[] };
     expect(findings.find(({ check }) => check === 'schema')).toMatchObject({
       status: 'bad',
-      next: 'Run: unbroker migrate',
+      next: expect.stringMatching(/^Run: unbroker migrate\. .*--schema/),
     });
     // Said once: what looks into the tables is left out.
-    expect(findings.filter(({ next }) => next === 'Run: unbroker migrate')).toHaveLength(1);
+    expect(findings.filter(({ next }) => next?.startsWith('Run: unbroker migrate'))).toHaveLength(1);
     expect(findings.map(({ check }) => check)).toContain('xid-age');
     expect(none.code).toBe(1);
   });
