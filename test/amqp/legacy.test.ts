@@ -255,17 +255,17 @@ test('schedules fire with the documented envelope, a cancelled one does not, a r
       headers: { 'x-delay': 900 },
       messageId: 'message-1',
     });
-    await until('the last has fired', async () => (await schedules.get('message-1')).status === 'fired');
+    for (const id of [kept.id, 'message-1'])
+      await until(`${id} has fired`, async () => (await schedules.get(id)).status === 'fired');
 
-    const fired: unknown[] = [];
-    const keys: string[] = [];
-    for (let message = await channel.get(queue); message !== false; message = await channel.get(queue)) {
-      keys.push(message.fields.routingKey);
-      fired.push(JSON.parse(message.content.toString()));
-    }
-    expect(keys).toEqual(['soon', 'by-message']);
+    const events: { key: string; event: unknown }[] = [];
+    for (let message = await channel.get(queue); message !== false; message = await channel.get(queue))
+      events.push({ key: message.fields.routingKey, event: JSON.parse(message.content.toString()) });
+    // Timers 50 ms apart fire in either order where the machine stands still meanwhile.
+    events.sort((a, b) => b.key.localeCompare(a.key));
+    expect(events.map(({ key }) => key)).toEqual(['soon', 'by-message']);
     const triggerTime = expect.stringMatching(/^\d{4}-.*Z$/);
-    expect(fired).toEqual([
+    expect(events.map(({ event }) => event)).toEqual([
       { id: kept.id, key: 'soon', data: { n: 1 }, triggerTime, attempt: 1 },
       { id: 'message-1', key: 'by-message', data: { n: 2 }, triggerTime, attempt: 1 },
     ]);
